@@ -1,0 +1,107 @@
+"""Where stored pages lie in the pool: placements, from ideal to adversarial to churned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pagebench.layouts.churn import churned_slots
+from pagebench.layouts.counter_hash import permutation
+from pagebench.layouts.sharing import Streams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PLACEMENT_STREAM = 2  # which of a seed's random streams shuffles pages
+UNIT_KINDS = ("block", "grown", "churned", "churnedfifo", "churnedlifo")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`contiguous`, `scatter`, or a kind with an allocation unit of `unit_tokens`."""
+
+    kind: str = "contiguous"
+    unit_tokens: int | None = None
+
+    @property
+    def word(self) -> str:
+        return self.kind if self.unit_tokens is None else f"{self.kind}{self.unit_tokens}"
+
+    def unit_pages(self, page_size: int) -> int:
+        """Pages in an allocation unit; ValueError where a unit is no whole number of pages."""
+        unit = self.unit_tokens or page_size
+        if unit % page_size or unit == 0:
+            raise ValueError(
+                f"{self.word}: the allocation unit must be a multiple of the page size {page_size}"
+            )
+        return unit // page_size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """The physical page of every stored page, and the pages of the pool they lie in."""
+
+    pages: Tensor  # int32 [stored_pages]
+    pool_pages: int
+
+
+def place(placement: Placement, streams: Streams, seed: int, device: Any) -> Placed:
+    """Give every stored page a physical page. The same arguments give the same pages everywhere."""
+    import torch
+
+    stored = streams.stored_pages
+    unit_pages = placement.unit_pages(streams.page_size)
+    if placement.kind == "contiguous":
+        return Placed(torch.arange(stored, dtype=torch.int32, device=device), stored)
+    if placement.kind == "scatter":
+        order = permutation(seed, PLACEMENT_STREAM, stored, device)
+        return Placed(order.to(torch.int32), stored)
+    if placement.kind == "block":
+        return _place_blocks(unit_pages, stored, seed, device)
+    units = -(-streams.pages // unit_pages)
+    if placement.kind == "grown":
+        slots, capacity = _lock_step(units), int(units.sum())
+    else:
+        slots, capacity = churned_slots(units, placement.kind, placement.unit_tokens or 1, seed)
+    return _place_units(streams.pages, units, slots, unit_pages, capacity, device)
+
+
+def _place_blocks(unit_pages: int, stored: int, seed: int, device: Any) -> Placed:
+    """Runs of `unit_pages` in shuffled order; a last, shorter run leaves its unit's rest unused."""
+    import torch
+
+    num_units = -(-stored // unit_pages)
+    order = permutation(seed, PLACEMENT_STREAM, num_units, device)
+    page = torch.arange(stored, device=device)
+    physical = order[page // unit_pages] * unit_pages + page % unit_pages
+    return Placed(physical.to(torch.int32), num_units * unit_pages)
+
+
+def _lock_step(units: np.ndarray) -> np.ndarray:  # int64 [units.sum()]
+    """Slots when all streams take one unit a turn from one ascending free list."""
+    turn = np.concatenate([np.arange(count) for count in units])
+    owner = np.repeat(np.arange(len(units)), units)
+    slots = np.empty(len(turn), np.int64)
+    slots[np.lexsort((owner, turn))] = np.arange(len(turn))
+    return slots
+
+
+def _place_units(
+    pages: np.ndarray,
+    units: np.ndarray,
+    slots: np.ndarray,
+    unit_pages: int,
+    capacity: int,
+    device: Any,
+) -> Placed:
+    """Pages of each stream fill its units in order; unit u lies at `slots[u]`."""
+    import torch
+
+    first_unit = np.cumsum(units) - units
+    local = np.arange(pages.sum()) - np.repeat(np.cumsum(pages) - pages, pages)
+    unit = np.repeat(first_unit, pages) + local // unit_pages
+    physical = slots[unit] * unit_pages + local % unit_pages
+    on_device = torch.from_numpy(physical.astype(np.int32)).to(device)
+    return Placed(on_device, capacity * unit_pages)

@@ -1,0 +1,88 @@
+"""The sizes of one decode step: what is attended to, how it is paged, in which type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from pagebench.layouts.counter_hash import hash_numpy
+
+DTYPE_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1}
+KV_LAYOUTS = ("NHD", "HND")
+LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of one decode step (one query token a request).
+
+    `kv_len` is the longest context in tokens; `ragged_percent` r draws each length uniformly from
+    [kv_len * (1 - r/100), kv_len]. `table_tokens` pads the page table to that many tokens.
+    Raises ValueError, with what would be right, on sizes no kernel could take.
+    """
+
+    batch: int
+    kv_len: int
+    page_size: int
+    q_heads: int = 16
+    kv_heads: int = 8
+    head_dim: int = 128
+    dtype: str = "bf16"
+    kv_layout: str = "NHD"
+    ragged_percent: int = 0
+    seed: int = 0
+    table_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for axis in ("batch", "kv_len", "page_size", "q_heads", "kv_heads", "head_dim"):
+            if getattr(self, axis) < 1:
+                raise ValueError(f"{axis} is {getattr(self, axis)}; it must be at least 1")
+        if self.q_heads % self.kv_heads:
+            raise ValueError(
+                f"{self.q_heads} query heads do not divide among {self.kv_heads} KV heads"
+            )
+        if self.dtype not in DTYPE_BYTES:
+            raise ValueError(f"dtype {self.dtype}: use one of {', '.join(DTYPE_BYTES)}")
+        if self.kv_layout not in KV_LAYOUTS:
+            raise ValueError(f"KV layout {self.kv_layout}: use one of {', '.join(KV_LAYOUTS)}")
+        if not 0 <= self.ragged_percent <= 99:
+            raise ValueError(f"ragged by {self.ragged_percent} %: use 0 to 99")
+        if self.table_tokens is not None and self.table_tokens < self.kv_len:
+            raise ValueError(
+                f"a table of {self.table_tokens} tokens is narrower than the context of "
+                f"{self.kv_len}; use w{self.kv_len} or more"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.q_heads // self.kv_heads
+
+    @property
+    def q_dtype(self) -> str:
+        """Queries and outputs stay bf16 when KV is e4m3."""
+        return "bf16" if self.dtype == "e4m3" else self.dtype
+
+    @property
+    def token_kv_bytes(self) -> int:
+        """Bytes of one token's K and V over all KV heads."""
+        return 2 * self.kv_heads * self.head_dim * DTYPE_BYTES[self.dtype]
+
+    @property
+    def table_width(self) -> int:
+        """Pages a row of the page table holds."""
+        return self.pages(self.table_tokens or self.kv_len)
+
+    def pages(self, tokens: int) -> int:
+        return ceil(tokens / self.page_size)
+
+    def lengths(self) -> np.ndarray:  # int64 [batch]
+        """Context length of each request in tokens; the first request is always the longest."""
+        shortest = ceil(self.kv_len * (100 - self.ragged_percent) / 100)
+        spread = self.kv_len - max(shortest, 1) + 1
+        draws = hash_numpy(self.seed, LENGTH_STREAM, np.arange(self.batch)) % np.uint64(spread)
+        lengths = self.kv_len - draws.astype(np.int64)
+        lengths[0] = self.kv_len
+        return lengths

@@ -1,0 +1,92 @@
+"""Whose tokens: which stored pages each request reads.
+
+Stored pages belong to streams. Stream 0 is what all requests have in common (possibly empty),
+stream 1 + r is what request r has to itself (possibly empty).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagebench.layouts.shape import Shape
+
+PREFIX_GRANULE = 128  # tokens; every common page size divides it
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """`distinct` (each its own), `shared` (all the same), or `prefix` of `percent` in common."""
+
+    kind: str
+    percent: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "prefix" and not 1 <= (self.percent or 0) <= 99:
+            raise ValueError(f"prefix{self.percent}: use prefix1 to prefix99")
+
+    @property
+    def word(self) -> str:
+        return self.kind if self.percent is None else f"{self.kind}{self.percent}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Streams:
+    """Tokens stored once, by owner."""
+
+    shared_tokens: int
+    private_tokens: np.ndarray  # int64 [batch]
+    page_size: int
+
+    @property
+    def tokens(self) -> np.ndarray:  # int64 [1 + batch]
+        """Tokens of each stream."""
+        return np.concatenate([[self.shared_tokens], self.private_tokens]).astype(np.int64)
+
+    @property
+    def pages(self) -> np.ndarray:  # int64 [1 + batch]
+        """Stored pages of each stream."""
+        return -(-self.tokens // self.page_size)
+
+    @property
+    def first_page(self) -> np.ndarray:  # int64 [1 + batch]
+        """Number of the first stored page of each stream."""
+        return np.cumsum(self.pages) - self.pages
+
+    @property
+    def shared_pages(self) -> int:
+        return int(self.pages[0])
+
+    @property
+    def stored_pages(self) -> int:
+        return int(self.pages.sum())
+
+
+def share(sharing: Sharing, shape: Shape) -> Streams:
+    """Streams of `shape`; a prefix is that share of the shortest request, in whole 128 tokens."""
+    lengths = shape.lengths()
+    if sharing.kind == "distinct":
+        return Streams(0, lengths, shape.page_size)
+    if sharing.kind == "shared":
+        return Streams(int(lengths.max()), np.zeros_like(lengths), shape.page_size)
+    common = _prefix_tokens(sharing, shape, int(lengths.min()))
+    return Streams(common, lengths - common, shape.page_size)
+
+
+def _prefix_tokens(sharing: Sharing, shape: Shape, shortest: int) -> int:
+    wanted = shortest * (sharing.percent or 0) / 100
+    common = min(
+        round(wanted / PREFIX_GRANULE) * PREFIX_GRANULE, shortest // PREFIX_GRANULE * PREFIX_GRANULE
+    )
+    if common == 0:
+        raise ValueError(
+            f"{sharing.word} of {shortest} tokens is less than one run of {PREFIX_GRANULE}; "
+            "use distinct, a longer context or a larger share"
+        )
+    if common % shape.page_size:
+        raise ValueError(
+            f"a prefix of {common} tokens is no whole number of pages of {shape.page_size}; "
+            f"use a page size that divides {PREFIX_GRANULE}"
+        )
+    return common

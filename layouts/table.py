@@ -1,0 +1,115 @@
+"""The page table: for every request, the physical pages that hold its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pagebench.layouts.placement import Placed, Placement, place
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.sharing import Sharing, Streams, share
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class LayoutError(Exception):
+    """A layout that does not hold what its cell promises."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageTable:
+    """Physical pages by request. Entries past a request's last page point at `poison_page`."""
+
+    shape: Shape
+    streams: Streams
+    placed: Placed
+    pages: Tensor  # int32 [batch, table_width]
+    lengths: np.ndarray  # int64 [batch], tokens
+
+    @property
+    def poison_page(self) -> int:
+        """The pool's last page, which no request owns."""
+        return self.placed.pool_pages
+
+    @property
+    def pool_pages(self) -> int:
+        return self.placed.pool_pages + 1
+
+    @property
+    def request_pages(self) -> np.ndarray:  # int64 [batch]
+        return -(-self.lengths // self.shape.page_size)
+
+    def shortened(self, lengths: np.ndarray) -> PageTable:
+        """The same table for shorter contexts: what a plan must follow and a stale graph misses."""
+        if (lengths > self.lengths).any():
+            raise ValueError("a table can only be shortened")
+        kept = _mask(self.shape, -(-lengths // self.shape.page_size), self.pages.device)
+        pages = self.pages.masked_fill(~kept, self.poison_page)
+        return PageTable(self.shape, self.streams, self.placed, pages, lengths)
+
+
+def page_table(shape: Shape, sharing: Sharing, placement: Placement, device: Any) -> PageTable:
+    """Build the table of a cell on `device`; the same arguments give the same table everywhere."""
+    streams = share(sharing, shape)
+    placed = place(placement, streams, shape.seed, device)
+    lengths = shape.lengths()
+    stored = stored_pages(shape, streams, lengths, device)
+    pages = placed.pages[stored.clamp(min=0)]
+    pages.masked_fill_(stored < 0, placed.pool_pages)
+    return PageTable(shape, streams, placed, pages, lengths)
+
+
+def stored_pages(
+    shape: Shape, streams: Streams, lengths: np.ndarray, device: Any
+) -> Tensor:  # int32 [batch, table_width]
+    """The stored page behind every table entry, -1 where the entry is unused."""
+    import torch
+
+    column = torch.arange(shape.table_width, dtype=torch.int32, device=device)
+    first_private = torch.from_numpy(streams.first_page[1:] - streams.shared_pages)
+    private = column + first_private.to(device, torch.int32)[:, None]
+    stored = torch.where(column < streams.shared_pages, column, private)
+    used = _mask(shape, -(-lengths // shape.page_size), device)
+    return stored.masked_fill_(~used, -1)
+
+
+def _mask(shape: Shape, request_pages: np.ndarray, device: Any) -> Tensor:
+    import torch
+
+    column = torch.arange(shape.table_width, dtype=torch.int32, device=device)
+    counts = torch.from_numpy(request_pages).to(device, torch.int32)
+    return column < counts[:, None]  # bool [batch, table_width]
+
+
+def check(table: PageTable) -> dict[str, int]:
+    """Prove the table's promises, independently of how it was built; LayoutError otherwise.
+
+    Writing each stored page's number into the pool and reading it back through the table shows
+    aliased pages (one number overwrote another) and wrong entries alike.
+    """
+    import torch
+
+    placed, device = table.placed, table.pages.device
+    stored_count = table.streams.stored_pages
+    if not bool(((placed.pages >= 0) & (placed.pages < placed.pool_pages)).all()):
+        raise LayoutError("a page lies outside the pool")
+    owner = torch.full((table.pool_pages,), -1, dtype=torch.int32, device=device)
+    owner[placed.pages.long()] = torch.arange(stored_count, dtype=torch.int32, device=device)
+    if int((owner >= 0).sum()) != stored_count:
+        raise LayoutError("two stored pages lie in the same physical page")
+    read = owner[table.pages.long()]
+    expected = stored_pages(table.shape, table.streams, table.lengths, device)
+    if not torch.equal(read, expected):
+        raise LayoutError("a request would read other tokens than its own")
+    unused = table.pages[expected < 0]
+    if not bool((unused == table.poison_page).all()):
+        raise LayoutError("an unused entry does not point at the poisoned page")
+    return {
+        "distinct_pages": stored_count,
+        "distinct_tokens": int(table.streams.tokens.sum()),
+        "pool_pages": table.pool_pages,
+        "unused_entries": int(unused.numel()),
+    }
