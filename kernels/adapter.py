@@ -1,0 +1,77 @@
+"""What an adapter is: the one place that knows how a device kernel is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+from pagebench.kernels.device import NO_GPU, Device
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.tensors import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A planned call. `run` launches it and leaves the result in `out`; it allocates nothing new.
+
+    `replan` plans the same call for a batch of other lengths; `run` then, and a graph captured
+    before, answer for those. `resolved` says what was really chosen: kernel, splits, page size.
+    `symbols`: every device kernel of the call has one of these in its name (empty: not promised).
+    """
+
+    run: Callable[[], object]
+    out: Tensor | None  # q_dtype [batch, q_heads, head_dim]; None where only planning is measured
+    replan: Callable[[Batch], object]
+    resolved: Mapping[str, str | int]
+    symbols: tuple[str, ...] = ()
+
+
+class Adapter(Protocol):
+    """One device kernel. Importing it needs no GPU and no library of the kernel's."""
+
+    name: str
+    has_plan: bool  # whether there is host planning worth timing
+
+    def lowering(self, shape: Shape) -> str:
+        """Which of `layouts.lowering.KINDS` the kernel takes."""
+
+    def refuses(self, shape: Shape, device: Device) -> str | None:
+        """Why the kernel cannot run the shape there, and what it would accept; None if it can."""
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        """Device bytes that planning takes beyond the batch."""
+
+    def plan(self, batch: Batch, *, graph: bool) -> Call:
+        """Plan a call; with `graph`, one that a captured CUDA graph may replay."""
+
+
+def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> str | None:
+    """The refusal of a kernel that needs a GPU of compute capability `least` or newer."""
+    if device.kind == "cpu":
+        return f"{kernel} needs an NVIDIA GPU and the device is the CPU ({NO_GPU}, or --device cpu)"
+    if device.capability is not None and device.capability < least:
+        return f"{kernel} needs compute capability {least[0]}.{least[1]} or newer; this is {device}"
+    return None
+
+
+def needs_package(kernel: str, module: str, package: str) -> str | None:
+    """The refusal of a kernel whose library is not installed."""
+    if find_spec(module) is None:
+        return f"{kernel} needs {package}, which is not installed: pip install 'pagebench[gpu]'"
+    return None
+
+
+def takes(kernel: str, axis: str, value: object, accepted: tuple[object, ...]) -> str | None:
+    """The refusal of a value outside a short list of accepted ones."""
+    if value in accepted:
+        return None
+    return f"{kernel} takes {axis} {', '.join(map(str, accepted))}, not {value}"
+
+
+def first(*reasons: str | None) -> str | None:
+    return next((reason for reason in reasons if reason), None)

@@ -1,0 +1,87 @@
+"""`gather`: copy each request's tokens out of the pool, then dense attention.
+
+What one would write without a paged kernel. It moves every byte three times (read, write, read),
+so it is the number that a paged kernel has to beat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pagebench.kernels.adapter import Call
+from pagebench.kernels.device import Device
+from pagebench.layouts.shape import DTYPE_BYTES, Shape
+from pagebench.layouts.tensors import Batch, torch_dtype
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Gather:
+    """index_select into [batch, kv_heads, longest, head_dim], then torch's SDPA in q's dtype."""
+
+    name = "gather"
+    has_plan = False
+
+    def lowering(self, shape: Shape) -> str:
+        return "page_table"
+
+    def refuses(self, shape: Shape, device: Device) -> str | None:
+        return None
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        """Gathered K and V, their copies in q's dtype, and the copy SDPA may expand per query head."""
+        gathered = shape.batch * shape.table_width * shape.page_size * shape.token_kv_bytes
+        widening = DTYPE_BYTES[shape.q_dtype] // DTYPE_BYTES[shape.dtype]
+        return gathered * (1 + widening * (1 + shape.group))
+
+    def plan(self, batch: Batch, *, graph: bool) -> Call:
+        import torch
+
+        shape = batch.shape
+        assert batch.q is not None
+        out = torch.empty_like(batch.q)
+        width = shape.table_width * shape.page_size
+        table = torch.empty_like(batch.table.pages)
+        dead = torch.empty(shape.batch, 1, 1, width, dtype=torch.bool, device=batch.device)
+
+        def replan(planned: Batch) -> None:
+            lowered = planned.lowered
+            assert lowered.table is not None
+            table.copy_(lowered.table)
+            position = torch.arange(width, device=batch.device)
+            dead.copy_((position >= lowered.lengths[:, None])[:, None, None])
+
+        def run() -> None:
+            out.copy_(_attend(batch, table, dead))
+
+        replan(batch)
+        resolved = {"kernel": "torch index_select + SDPA", "splits": 1, "page_size": shape.page_size}
+        return Call(run, out, replan, resolved)
+
+
+def _attend(batch: Batch, table: Tensor, dead: Tensor) -> Tensor:  # q_dtype [batch, q_heads, head_dim]
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    assert batch.q is not None and batch.k is not None and batch.v is not None
+    k, v = (_gathered(batch, pool, table, dead) for pool in (batch.k, batch.v))
+    q = batch.q[:, :, None]  # one query token: [batch, q_heads, 1, head_dim]
+    out: torch.Tensor = scaled_dot_product_attention(q, k, v, attn_mask=~dead, enable_gqa=True)
+    return out[:, :, 0]
+
+
+def _gathered(batch: Batch, pool: Tensor, table: Tensor, dead: Tensor) -> Tensor:
+    """[batch, kv_heads, width, head_dim] in q's dtype; dead tokens zero, for NaN times 0 is NaN."""
+    import torch
+
+    shape = batch.shape
+    bits = pool.view(torch.uint8) if shape.dtype == "e4m3" else pool
+    pages = bits.index_select(0, table.view(-1)).view(pool.dtype)
+    if shape.kv_layout == "HND":
+        pages = pages.transpose(1, 2)
+    dense = pages.reshape(shape.batch, -1, shape.kv_heads, shape.head_dim).transpose(1, 2)
+    return dense.to(torch_dtype(shape.q_dtype)).masked_fill(dead.transpose(2, 3), 0)
+
+
+ADAPTER = Gather()

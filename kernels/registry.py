@@ -1,0 +1,82 @@
+"""Every kernel by name. Adding one is one file and one line here.
+
+Installed packages add theirs through the entry-point group `pagebench.kernels`, and
+`--kernel FILE.py` adds a file's `ADAPTER`; both are found by name like our own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import cast
+
+from pagebench.kernels.adapter import Adapter
+
+ADAPTERS = (
+    ("reference", "pagebench.kernels.reference:ADAPTER"),
+    ("gather", "pagebench.kernels.gather:ADAPTER"),
+    ("fidecode", "pagebench.kernels.flashinfer_decode:FIDECODE"),
+    ("fitc", "pagebench.kernels.flashinfer_decode:FITC"),
+    ("fifa3", "pagebench.kernels.flashinfer_decode:FIFA3"),
+    ("xqa", "pagebench.kernels.xqa:ADAPTER"),
+    ("tritontoken", "pagebench.kernels.triton_decode:TRITONTOKEN"),
+    ("tritonrow", "pagebench.kernels.triton_decode:TRITONROW"),
+    ("tritontile", "pagebench.kernels.triton_decode:TRITONTILE"),
+)
+
+_from_files: dict[str, Adapter] = {}
+
+
+class KernelError(ValueError):
+    """A kernel that cannot be found or loaded."""
+
+
+@cache
+def _targets() -> dict[str, str]:
+    added = {entry.name: entry.value for entry in entry_points(group="pagebench.kernels")}
+    return added | dict(ADAPTERS)
+
+
+def kernel_names() -> tuple[str, ...]:
+    return (*_targets(), *_from_files)
+
+
+@cache
+def _load(target: str) -> Adapter:
+    module, _, attribute = target.partition(":")
+    return cast(Adapter, getattr(import_module(module), attribute))
+
+
+def find_kernel(name: str) -> Adapter:
+    """The adapter of that name; KernelError where there is none or its package fails to load."""
+    if name in _from_files:
+        return _from_files[name]
+    if name not in _targets():
+        raise KernelError(f"no kernel {name}; there are {', '.join(kernel_names())}")
+    try:
+        return _load(_targets()[name])
+    except (ImportError, AttributeError) as error:
+        raise KernelError(f"kernel {name} does not load: {error}") from error
+
+
+def add_kernel_file(path: Path) -> str:
+    """Load the `ADAPTER` of a Python file and return its name; KernelError where it has none."""
+    if not path.is_file():
+        raise KernelError(f"--kernel {path}: no such file")
+    spec = spec_from_file_location(f"pagebench_kernel_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        adapter = cast(Adapter, module.ADAPTER)
+        name = adapter.name
+    except Exception as error:
+        raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
+    if not (name.isascii() and name.isalnum() and name.islower()) or name in _targets():
+        raise KernelError(f"--kernel {path}: the name {name} must be new, of [a-z0-9] only")
+    _from_files[name] = adapter
+    return name
