@@ -105,3 +105,12 @@ def _gpus_of_torch() -> list[Device]:
         )
         for index in range(torch.cuda.device_count())
     ]
+
+
+def multiprocessors(device: object) -> int:
+    """Streaming multiprocessors of a torch device; 0 for the CPU."""
+    import torch
+
+    if torch.device(str(device)).type != "cuda":
+        return 0
+    return torch.cuda.get_device_properties(str(device)).multi_processor_count

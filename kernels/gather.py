@@ -44,6 +44,7 @@ class Gather:
         width = shape.table_width * shape.page_size
         table = torch.empty_like(batch.table.pages)
         dead = torch.empty(shape.batch, 1, 1, width, dtype=torch.bool, device=batch.device)
+        has_dead = [False]
 
         def replan(planned: Batch) -> None:
             lowered = planned.lowered
@@ -51,27 +52,30 @@ class Gather:
             table.copy_(lowered.table)
             position = torch.arange(width, device=batch.device)
             dead.copy_((position >= lowered.lengths[:, None])[:, None, None])
+            has_dead[0] = graph or bool((planned.table.lengths < width).any())
 
         def run() -> None:
-            out.copy_(_attend(batch, table, dead))
+            out.copy_(_attend(batch, table, dead if has_dead[0] else None))
 
         replan(batch)
         resolved = {"kernel": "torch index_select + SDPA", "splits": 1, "page_size": shape.page_size}
         return Call(run, out, replan, resolved)
 
 
-def _attend(batch: Batch, table: Tensor, dead: Tensor) -> Tensor:  # q_dtype [batch, q_heads, head_dim]
+def _attend(batch: Batch, table: Tensor, dead: Tensor | None) -> Tensor:
+    """q_dtype [batch, q_heads, head_dim]; `dead` is None where every gathered token is live."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
     assert batch.q is not None and batch.k is not None and batch.v is not None
     k, v = (_gathered(batch, pool, table, dead) for pool in (batch.k, batch.v))
     q = batch.q[:, :, None]  # one query token: [batch, q_heads, 1, head_dim]
-    out: torch.Tensor = scaled_dot_product_attention(q, k, v, attn_mask=~dead, enable_gqa=True)
+    mask = None if dead is None else ~dead
+    out: torch.Tensor = scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
     return out[:, :, 0]
 
 
-def _gathered(batch: Batch, pool: Tensor, table: Tensor, dead: Tensor) -> Tensor:
+def _gathered(batch: Batch, pool: Tensor, table: Tensor, dead: Tensor | None) -> Tensor:
     """[batch, kv_heads, width, head_dim] in q's dtype; dead tokens zero, for NaN times 0 is NaN."""
     import torch
 
@@ -81,7 +85,8 @@ def _gathered(batch: Batch, pool: Tensor, table: Tensor, dead: Tensor) -> Tensor
     if shape.kv_layout == "HND":
         pages = pages.transpose(1, 2)
     dense = pages.reshape(shape.batch, -1, shape.kv_heads, shape.head_dim).transpose(1, 2)
-    return dense.to(torch_dtype(shape.q_dtype)).masked_fill(dead.transpose(2, 3), 0)
+    dense = dense.to(torch_dtype(shape.q_dtype))
+    return dense if dead is None else dense.masked_fill(dead.transpose(2, 3), 0)
 
 
 ADAPTER = Gather()

@@ -1,0 +1,166 @@
+"""FlashInfer's BatchDecodeWithPagedKVCacheWrapper, plan and run: `fidecode`, `fitc`, `fifa3`.
+
+Page 1 is handed over as SGLang does it: a token-flat pool and one index a token. Larger pages are
+handed over as vLLM's native FlashInfer path does: CSR of pages over a paged pool. Facts of the
+wrapper: flashinfer/decode.py and include/flashinfer/attention/scheduler.cuh, 0.7.2.post1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from pagebench.kernels.adapter import Call, first, needs_gpu, needs_package, takes
+from pagebench.kernels.device import Device
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.tensors import Batch, torch_dtype
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WORKSPACE_BYTES = 128 << 20  # the size FlashInfer's documentation recommends
+INT_WORKSPACE_BYTES = 8 << 20  # the wrapper's own, device side
+# Groups the CUDA-core kernel is compiled for: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
+GROUPS_0_6 = (1, 2, 3, 4, 8)
+GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
+MERGE_SYMBOL = "PersistentVariableLengthMergeStatesKernel"
+# Where a plan keeps its tile count and whether it splits: DecodePlanInfo and PrefillPlanInfo.
+PLAN_TILES, PLAN_SPLITS = 0, -1
+
+
+def _groups() -> tuple[int, ...]:
+    try:
+        major, minor = map(int, version("flashinfer-python").split(".")[:2])
+    except PackageNotFoundError:
+        return GROUPS_0_7
+    return GROUPS_0_7 if (major, minor) >= (0, 7) else GROUPS_0_6
+
+
+@dataclass(frozen=True, slots=True)
+class FlashInferDecode:
+    """One device kernel behind the wrapper: CUDA cores, tensor cores (fa2), or Hopper's fa3."""
+
+    name: str
+    backend: str
+    tensor_cores: bool
+    symbol: str
+    has_plan: bool = True
+
+    def lowering(self, shape: Shape) -> str:
+        return "token_indices" if shape.page_size == 1 else "csr_pages"
+
+    def refuses(self, shape: Shape, device: Device) -> str | None:
+        return first(
+            takes(self.name, "head dims", shape.head_dim, (64, 128, 256)),
+            None if self.tensor_cores else takes(self.name, "groups", shape.group, _groups()),
+            self._refuses_types(shape),
+            needs_gpu(self.name, device),
+            self._refuses_device(device),
+            needs_package(self.name, "flashinfer", "flashinfer-python"),
+        )
+
+    def _refuses_types(self, shape: Shape) -> str | None:
+        if shape.page_size == 1 and shape.kv_layout == "HND":
+            return f"{self.name} at p1 takes a token-flat pool, which has no HND layout: leave out hnd"
+        if self.backend == "fa3" and shape.dtype == "e4m3":
+            return f"{self.name} takes e4m3 KV only with e4m3 queries; use bf16 or fp16"
+        return None
+
+    def _refuses_device(self, device: Device) -> str | None:
+        if self.backend == "fa3" and device.capability != (9, 0):
+            return f"{self.name} needs compute capability 9.0 (Hopper); this is {device}"
+        return None
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        return WORKSPACE_BYTES + INT_WORKSPACE_BYTES
+
+    def plan(self, batch: Batch, *, graph: bool) -> Call:
+        import torch
+
+        wrapper = self._wrapper(batch, graph)
+
+        def replan(planned: Batch) -> None:
+            wrapper.plan(**_plan_arguments(planned))
+
+        replan(batch)
+        resolved = self._resolved(batch, getattr(wrapper, "_plan_info", None))
+        symbols = (self.symbol, MERGE_SYMBOL)
+        if batch.q is None:
+            return Call(_no_kv, None, replan, resolved, symbols)
+        out = torch.empty_like(batch.q)
+        q, pools = batch.q, (_paged(batch.k), _paged(batch.v))
+
+        def run() -> None:
+            wrapper.run(q, pools, out=out)
+
+        return Call(run, out, replan, resolved, symbols)
+
+    def _wrapper(self, batch: Batch, graph: bool) -> Any:
+        import torch
+        from flashinfer import BatchDecodeWithPagedKVCacheWrapper
+
+        lowered = batch.lowered
+        buffers = {}
+        if graph:
+            assert lowered.indptr is not None
+            assert lowered.indices is not None
+            assert lowered.last_page_len is not None
+            buffers = {
+                "paged_kv_indptr_buffer": lowered.indptr.clone(),
+                "paged_kv_indices_buffer": lowered.indices.clone(),
+                "paged_kv_last_page_len_buffer": lowered.last_page_len.clone(),
+            }
+        return BatchDecodeWithPagedKVCacheWrapper(
+            torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=batch.device),
+            batch.shape.kv_layout,
+            use_cuda_graph=graph,
+            use_tensor_cores=self.tensor_cores,
+            backend=self.backend,
+            **buffers,
+        )
+
+    def _resolved(self, batch: Batch, plan: Sequence[int] | None) -> dict[str, str | int]:
+        """Tiles are (request, chunk of its context) pairs that the plan launches."""
+        resolved: dict[str, str | int] = {
+            "kernel": self.symbol,
+            "backend": self.backend,
+            "page_size": batch.lowered.page_size,
+        }
+        if plan is not None and self.backend != "fa3":  # fa3's plan holds no split
+            tiles = int(plan[PLAN_TILES])
+            resolved["tiles"] = tiles
+            resolved["splits"] = -(-tiles // batch.shape.batch) if plan[PLAN_SPLITS] else 1
+        return resolved
+
+
+def _plan_arguments(batch: Batch) -> dict[str, Any]:
+    """All by keyword: 0.7 deprecates what follows page_size by position."""
+    shape, lowered = batch.shape, batch.lowered
+    return {
+        "indptr": lowered.indptr,
+        "indices": lowered.indices,
+        "last_page_len": lowered.last_page_len,
+        "num_qo_heads": shape.q_heads,
+        "num_kv_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "page_size": lowered.page_size,
+        "q_data_type": torch_dtype(shape.q_dtype),  # the default is float16, whatever q is
+        "kv_data_type": torch_dtype(shape.dtype),
+    }
+
+
+def _paged(pool: Tensor | None) -> Tensor:
+    """A token-flat pool as pages of one token: run() takes the page size from the shape."""
+    assert pool is not None
+    return pool[:, None] if pool.dim() == 3 else pool
+
+
+def _no_kv() -> None:
+    raise RuntimeError("this call was planned without a KV pool: only its plan can be measured")
+
+
+FIDECODE = FlashInferDecode("fidecode", "fa2", False, "BatchDecodeWithPagedKVCacheKernel")
+FITC = FlashInferDecode("fitc", "fa2", True, "BatchPrefillWithPagedKVCacheKernel")
+FIFA3 = FlashInferDecode("fifa3", "fa3", True, "PrefillWithKVCacheKernel")

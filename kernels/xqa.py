@@ -1,0 +1,132 @@
+"""FlashInfer's XQA called directly: page-aware decode, one compiled module for each page size.
+
+Facts: flashinfer/xqa.py, flashinfer/jit/xqa.py and data/csrc/xqa/{mha.cu, mha_sm90.cu},
+0.7.2.post1. The table's row stride is its width, and the width sets the number of splits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pagebench.kernels.adapter import Call, first, needs_gpu, needs_package, takes
+from pagebench.kernels.device import Device
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.tensors import Batch
+
+PAGE_SIZES = (16, 32, 64, 128)
+MAJORS = (9, 10, 12)
+SCRATCH_BYTES = 256 << 20  # split partials; the size FlashInfer's own test allocates
+MAX_HEAD_BYTES = 16 << 10  # static_assert in mha.h on padded head bytes times the group
+CTA_TOKENS, CTA_TOKENS_SM90_FP8 = 256, 64  # context tokens a thread block takes a step
+
+
+class Xqa:
+    """Multi-query attention that reads the page table itself (TensorRT-LLM's XQA)."""
+
+    name = "xqa"
+    has_plan = False
+
+    def lowering(self, shape: Shape) -> str:
+        return "page_table"
+
+    def refuses(self, shape: Shape, device: Device) -> str | None:
+        return first(
+            takes(self.name, "page sizes", shape.page_size, PAGE_SIZES),
+            _refuses_heads(shape),
+            needs_gpu(self.name, device, (9, 0)),
+            _refuses_device(device),
+            needs_package(self.name, "flashinfer", "flashinfer-python"),
+        )
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        return SCRATCH_BYTES + 4 * _semaphores(shape)
+
+    def plan(self, batch: Batch, *, graph: bool) -> Call:
+        import torch
+        from flashinfer.xqa import xqa
+
+        assert batch.q is not None
+        out = torch.empty_like(batch.q)
+        arguments = _arguments(batch, out)
+        table, seq_lens = arguments["page_table"], arguments["seq_lens"]
+
+        def replan(planned: Batch) -> None:
+            table.copy_(planned.lowered.table)
+            seq_lens.copy_(planned.lowered.lengths[:, None])
+
+        def run() -> None:
+            xqa(**arguments)
+
+        replan(batch)
+        return Call(run, out, replan, _resolved(batch, arguments["sm_count"]), ("kernel_mha",))
+
+
+def _refuses_heads(shape: Shape) -> str | None:
+    if shape.head_dim % 16 or not 16 <= shape.head_dim <= 256:
+        return f"xqa takes head dims that are multiples of 16 up to 256, not {shape.head_dim}"
+    padded = 2 * next(dim for dim in (64, 128, 256) if dim >= shape.head_dim)
+    most = MAX_HEAD_BYTES // padded
+    if -(-shape.group // 16) * 16 > most:
+        return f"xqa takes at most {most} query heads a KV head at d{shape.head_dim}"
+    return None
+
+
+def _refuses_device(device: Device) -> str | None:
+    if device.capability is not None and device.capability[0] not in MAJORS:
+        return f"xqa needs compute capability 9.x, 10.x or 12.x; this is {device}"
+    return None
+
+
+def _semaphores(shape: Shape) -> int:
+    """uint32 entries that FlashInfer's own test allocates for kv_heads x batch blocks."""
+    blocks = shape.kv_heads * shape.batch
+    return -(-blocks // 2) * 2 + 2 + blocks + 2
+
+
+def _arguments(batch: Batch, out: Any) -> dict[str, Any]:
+    import torch
+
+    from pagebench.kernels.device import multiprocessors
+
+    assert batch.q is not None
+    assert batch.lowered.table is not None
+    shape, device = batch.shape, batch.device
+    return {
+        "q": batch.q[:, None],  # [batch, beam 1, q_heads, head_dim]
+        "k_cache": batch.k,
+        "v_cache": batch.v,
+        "page_table": batch.lowered.table.clone(),
+        "seq_lens": batch.lowered.lengths[:, None].clone(),
+        "output": out[:, None],
+        "workspace_buffer": torch.zeros(SCRATCH_BYTES, dtype=torch.uint8, device=device),
+        # Must be zero before the first launch; a complete launch puts them back.
+        "semaphores": torch.zeros(_semaphores(shape), dtype=torch.int32, device=device),
+        "num_kv_heads": shape.kv_heads,
+        "page_size": shape.page_size,
+        # Floats: an int is taken for a tensor (isinstance(x, float) in xqa.py).
+        "q_scale": 1.0,
+        "kv_scale": 1.0,
+        "kv_layout": shape.kv_layout,
+        "sm_count": multiprocessors(device),
+    }
+
+
+def _resolved(batch: Batch, sm_count: int) -> dict[str, str | int]:
+    """Splits as launchMHAFlashInfer and launchHopperF8MHAFlashInfer compute them."""
+    import torch
+
+    shape = batch.shape
+    heads = shape.batch * shape.kv_heads
+    table_tokens = shape.table_width * shape.page_size
+    hopper = batch.device.type == "cuda" and torch.cuda.get_device_capability(batch.device)[0] == 9
+    if hopper and shape.dtype == "e4m3":
+        # C rounds halves away from zero.
+        wanted = int(sm_count * 3 // heads * 0.25 + 0.5)
+        kernel, tile = "kernel_mha (mha_sm90.cu)", CTA_TOKENS_SM90_FP8
+    else:
+        wanted, kernel, tile = sm_count // heads, "kernel_mha (mha.cu)", CTA_TOKENS
+    splits = min(max(1, wanted), -(-table_tokens // tile))
+    return {"kernel": kernel, "splits": splits, "page_size": shape.page_size}
+
+
+ADAPTER = Xqa()
