@@ -26,7 +26,7 @@ def churned_slots(
     `units` is int64 [streams]; stream 0, the shared one, is allocated first and never freed.
     """
     fifo = kind == "churnedfifo" or (kind == "churned" and unit_tokens == 1)
-    capacity = int(np.ceil(units.sum() * SLACK))
+    capacity = churned_capacity(int(units.sum()))
     free = np.arange(capacity)
     held: list[np.ndarray] = [np.empty(0, np.int64) for _ in units]
     held[0], free = free[: units[0]], free[units[0] :]
@@ -38,6 +38,11 @@ def churned_slots(
             free = _release(held[request], free, fifo)
         free = _admit(leaving, units, held, free)
     return np.concatenate(held), capacity
+
+
+def churned_capacity(live_units: int) -> int:
+    """Units of the pool that holds `live_units`."""
+    return int(np.ceil(live_units * SLACK))
 
 
 def _draw_half(requests: np.ndarray, seed: int, turn: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pagebench.layouts.churn import churned_slots
+from pagebench.layouts.churn import churned_capacity, churned_slots
 from pagebench.layouts.counter_hash import permutation
 from pagebench.layouts.sharing import Streams
 
@@ -66,6 +66,17 @@ def place(placement: Placement, streams: Streams, seed: int, device: Any) -> Pla
     else:
         slots, capacity = churned_slots(units, placement.kind, placement.unit_tokens or 1, seed)
     return _place_units(streams.pages, units, slots, unit_pages, capacity, device)
+
+
+def pool_pages(placement: Placement, streams: Streams) -> int:
+    """Pages of the pool that `place` would need, without placing anything."""
+    unit_pages = placement.unit_pages(streams.page_size)
+    if placement.kind == "block":
+        return -(-streams.stored_pages // unit_pages) * unit_pages
+    units = int((-(-streams.pages // unit_pages)).sum())
+    if placement.kind.startswith("churned"):
+        return churned_capacity(units) * unit_pages
+    return units * unit_pages
 
 
 def _place_blocks(unit_pages: int, stored: int, seed: int, device: Any) -> Placed:

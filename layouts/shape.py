@@ -11,6 +11,15 @@ from pagebench.layouts.counter_hash import hash_numpy
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1}
 KV_LAYOUTS = ("NHD", "HND")
+# Beyond these no GPU holds the pool; they keep a mistyped number from building a table first.
+MOST = {
+    "batch": 2**16,
+    "kv_len": 2**24,
+    "page_size": 2**16,
+    "q_heads": 2**10,
+    "kv_heads": 2**10,
+    "head_dim": 2**10,
+}
 LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
 
 
@@ -36,9 +45,9 @@ class Shape:
     table_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for axis in ("batch", "kv_len", "page_size", "q_heads", "kv_heads", "head_dim"):
-            if getattr(self, axis) < 1:
-                raise ValueError(f"{axis} is {getattr(self, axis)}; it must be at least 1")
+        for axis, most in MOST.items():
+            if not 1 <= getattr(self, axis) <= most:
+                raise ValueError(f"{axis} is {getattr(self, axis)}; use 1 to {most}")
         if self.q_heads % self.kv_heads:
             raise ValueError(
                 f"{self.q_heads} query heads do not divide among {self.kv_heads} KV heads"

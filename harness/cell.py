@@ -1,0 +1,188 @@
+"""The Cell: one thing to measure, and its name. The grammar is in docs/architecture.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from pagebench.kernels.registry import kernel_names
+from pagebench.layouts.placement import UNIT_KINDS, Placement
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.sharing import Sharing, share
+
+# Batch and context by sharing, where the name gives none: the seed study's two XQA profiles.
+DEFAULT_SIZES = {"shared": (32, 8192), "distinct": (8, 4096), "prefix": (8, 4096)}
+DEFAULT_HEADS, DEFAULT_HEAD_DIM, DEFAULT_DTYPE = (16, 8), 128, "bf16"
+
+
+class CellNameError(ValueError):
+    """A cell's name that cannot be read; the message says which word and what would be right."""
+
+
+def _heads(text: str) -> tuple[int, int]:
+    q_heads, kv_heads = text.split("x")
+    return int(q_heads), int(kv_heads)
+
+
+def _sharing(text: str) -> Sharing:
+    return Sharing("prefix", int(text[6:])) if text.startswith("prefix") else Sharing(text)
+
+
+def _placement(text: str) -> Placement:
+    match = re.fullmatch(r"([a-z]+)(\d+)", text)
+    return Placement(match[1], int(match[2])) if match else Placement(text)
+
+
+# axis: (pattern of the whole word, how to read what its first group holds)
+WORDS: dict[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
+    axis: (re.compile(pattern, re.ASCII), read)
+    for axis, pattern, read in (
+        ("sharing", r"(distinct|shared|prefix\d+)", _sharing),
+        ("placement", rf"(contiguous|scatter|(?:{'|'.join(UNIT_KINDS)})\d+)", _placement),
+        ("page_size", r"p(\d+)", int),
+        ("batch", r"b(\d+)", int),
+        ("kv_len", r"l(\d+)", int),
+        ("ragged_percent", r"r(\d+)", int),
+        ("seed", r"s(\d+)", int),
+        ("table_tokens", r"w(\d+)", int),
+        ("heads", r"h(\d+x\d+)", _heads),
+        ("head_dim", r"d(\d+)", int),
+        ("dtype", r"(bf16|fp16|e4m3)", str),
+        ("kv_layout", r"(hnd|nhd)", str.upper),
+    )
+}
+EXAMPLES = (
+    *("distinct", "shared", "prefix50", "contiguous", "scatter", "block128", "grown1"),
+    *("churned1", "churnedfifo1", "churnedlifo1", "p16", "b32", "l8192", "r50", "s0", "w8192"),
+    *("h16x8", "d128", "bf16", "fp16", "e4m3", "hnd"),
+)
+MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A kernel, whose tokens it reads, where they lie, and the sizes. ValueError on impossible ones."""
+
+    kernel: str
+    sharing: Sharing
+    shape: Shape
+    placement: Placement = Placement()
+
+    def __post_init__(self) -> None:
+        self.placement.unit_pages(self.shape.page_size)
+        if self.sharing.kind == "prefix":
+            share(self.sharing, self.shape)
+
+    @property
+    def name(self) -> str:
+        """The canonical name: words in one order, defaults left out."""
+        shape, words = self.shape, [self.kernel, self.sharing.word]
+        batch, kv_len = DEFAULT_SIZES[self.sharing.kind]
+        heads = (shape.q_heads, shape.kv_heads)
+        optional = (
+            (self.placement.word, self.placement == Placement()),
+            (f"p{shape.page_size}", False),
+            (f"b{shape.batch}", shape.batch == batch),
+            (f"l{shape.kv_len}", shape.kv_len == kv_len),
+            (f"r{shape.ragged_percent}", shape.ragged_percent == 0),
+            (f"s{shape.seed}", shape.seed == 0),
+            (f"w{shape.table_tokens}", shape.table_tokens is None),
+            (f"h{heads[0]}x{heads[1]}", heads == DEFAULT_HEADS),
+            (f"d{shape.head_dim}", shape.head_dim == DEFAULT_HEAD_DIM),
+            (shape.dtype, shape.dtype == DEFAULT_DTYPE),
+            (shape.kv_layout.lower(), shape.kv_layout == "NHD"),
+        )
+        return "_".join(words + [word for word, is_default in optional if not is_default])
+
+    @classmethod
+    def parse(cls, name: str) -> Cell:
+        """Read a name; its words may stand in any order. CellNameError says what is wrong."""
+        found = read_words(name)
+        for axis, example in MUST.items():
+            if axis not in found:
+                raise CellNameError(f"{name}: no {axis.replace('_', ' ')}, such as {example}")
+        try:
+            return cls._build(found)
+        except ValueError as error:
+            raise CellNameError(f"{name}: {error}") from error
+
+    @classmethod
+    def _build(cls, found: dict[str, object]) -> Cell:
+        axes = dict(found)
+        kernel, sharing = axes.pop("kernel"), axes.pop("sharing")
+        assert isinstance(kernel, str)
+        assert isinstance(sharing, Sharing)
+        placement = axes.pop("placement", Placement())
+        assert isinstance(placement, Placement)
+        batch, kv_len = DEFAULT_SIZES[sharing.kind]
+        q_heads, kv_heads = axes.pop("heads", DEFAULT_HEADS)  # type: ignore[misc]
+        sizes = {"batch": batch, "kv_len": kv_len, "q_heads": q_heads, "kv_heads": kv_heads} | axes
+        shape = Shape(**sizes)  # type: ignore[arg-type]
+        if shape.table_width == shape.pages(shape.kv_len):
+            shape = replace(shape, table_tokens=None)  # padded to no more than tight is tight
+        return cls(kernel, sharing, shape, placement)
+
+    def axes(self) -> dict[str, object]:
+        """Every axis by name, defaults included."""
+        shape = self.shape
+        return {
+            "kernel": self.kernel,
+            "sharing": self.sharing.word,
+            "placement": self.placement.word,
+            "page_size": shape.page_size,
+            "batch": shape.batch,
+            "kv_len": shape.kv_len,
+            "ragged_percent": shape.ragged_percent,
+            "seed": shape.seed,
+            "table_tokens": shape.table_tokens or shape.table_width * shape.page_size,
+            "q_heads": shape.q_heads,
+            "kv_heads": shape.kv_heads,
+            "head_dim": shape.head_dim,
+            "dtype": shape.dtype,
+            "kv_layout": shape.kv_layout,
+        }
+
+
+def read_words(name: str) -> dict[str, object]:
+    """Each word's axis and value; CellNameError on an unknown word or an axis given twice."""
+    found: dict[str, object] = {}
+    for word in name.split("_"):
+        axis, value = _read_word(word, name)
+        if axis in found:
+            raise CellNameError(f"{name}: {word} gives {axis.replace('_', ' ')} a second time")
+        found[axis] = value
+    return found
+
+
+def _read_word(word: str, name: str) -> tuple[str, object]:
+    if word in kernel_names():
+        return "kernel", word
+    for axis, (pattern, read) in WORDS.items():
+        match = pattern.fullmatch(word)
+        if match and len(word) <= 20:  # no axis has a number this long; int() limits its digits
+            return axis, read(match[1])
+    raise CellNameError(f"{name}: unknown word {word or '(empty)'}{_nearest(word)}")
+
+
+def _nearest(word: str) -> str:
+    known = (*kernel_names(), *EXAMPLES)
+    near = get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {near[0]}?" if near else f"; words are like {', '.join(EXAMPLES[:8])}"
+
+
+def matches(cell: Cell, words: frozenset[str]) -> bool:
+    """Whether a cell has every word of a filter, defaults counted as words too."""
+    shape = cell.shape
+    spoken = {
+        *cell.name.split("_"),
+        cell.placement.word,
+        f"b{shape.batch}",
+        f"l{shape.kv_len}",
+        f"h{shape.q_heads}x{shape.kv_heads}",
+        f"d{shape.head_dim}",
+        shape.dtype,
+        shape.kv_layout.lower(),
+    }
+    return words <= spoken

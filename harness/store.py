@@ -1,0 +1,69 @@
+"""Results files: JSON lines, append-only, on disk after every cell."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness.record import Record
+
+
+class StoreError(ValueError):
+    """A results file that cannot be read or written."""
+
+
+def append(path: Path, record: Record) -> None:
+    """Add one line and force it to disk. A line cut off by a kill before is closed first."""
+    line = json.dumps(record.to_json(), separators=(",", ":"), allow_nan=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            if file.tell() and not _ends_whole(file):
+                file.write(b"\n")
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def _ends_whole(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")
+
+
+def read(paths: Iterable[Path]) -> Iterator[Record]:
+    """Timing records of all files, in order. Records of other kinds are passed over.
+
+    A line that is no JSON is an error, unless a kill cut it off: then it has no record after all.
+    """
+    for path in paths:
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"{path}: {error}") from error
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                record = _read_line(line, f"{path}, line {number}")
+                if record is not None:
+                    yield record
+
+
+def _read_line(line: str, where: str) -> Record | None:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError:
+        if line.startswith('{"cell":'):  # the start of a record of ours, cut off
+            return None
+        raise StoreError(f"{where}: not a JSON record") from None
+    if not isinstance(value, dict) or "kind" not in value:
+        raise StoreError(f"{where}: not a pagebench record")
+    if value["kind"] != "timing":
+        return None
+    try:
+        return Record.from_json(value)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"{where}: {error}") from error
