@@ -65,9 +65,9 @@ def interval_rank(count: int) -> int:
     from scipy.special import bdtr
 
     rank = 0
-    while rank + 1 < count / 2 and 2 * bdtr(rank, count, 0.5) <= 1 - CONFIDENCE:
+    while rank + 2 < count / 2 and 2 * bdtr(rank + 1, count, 0.5) <= 1 - CONFIDENCE:
         rank += 1
-    return max(0, rank - 1) if 2 * bdtr(rank, count, 0.5) > 1 - CONFIDENCE else rank
+    return rank
 
 
 def _modes(ordered: np.ndarray) -> Modes | None:

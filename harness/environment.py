@@ -1,0 +1,187 @@
+"""What a number depends on besides its cell: device, driver, clocks, versions, commit, neighbours."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness.record import Block
+from pagebench.kernels.device import Device, visible_handles
+from pagebench.profiles.dram import nominal_dram_gbps
+
+PACKAGES = {
+    "pagebench": "pagebench",
+    "torch": "torch",
+    "triton": "triton",
+    "flashinfer": "flashinfer-python",
+    "cupti": "cupti-python",
+}
+# What `make offline-bundle` writes, for a machine that has the tree but not its .git.
+COMMIT_FILE = Path(".gpubox/commit")
+# Reasons, from nvml.h, for which the SM clock is below what was asked for.
+THROTTLE_BITS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Installed versions of what takes part in a measurement; absent ones are left out."""
+    found = {"python": platform.python_version()}
+    for name, package in PACKAGES.items():
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def commit() -> dict[str, Any]:
+    """Commit and dirtiness of the tree that this module lies in, or of the bundle's note of it."""
+    root = Path(__file__).resolve().parent.parent
+    head = _git(root, "rev-parse", "HEAD")
+    if head and _git(root, "rev-parse", "--show-toplevel") == str(root):
+        return {"commit": head, "dirty": bool(_git(root, "status", "--porcelain"))}
+    note = root / COMMIT_FILE
+    if note.is_file():
+        head, _, state = note.read_text().strip().partition(" ")
+        return {"commit": head, "dirty": state == "dirty"}
+    return {"commit": None, "dirty": None}
+
+
+def _git(root: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def environment(device: Device) -> dict[str, Any]:
+    """Everything that stays the same while a worker lives, and who else uses the GPU now."""
+    common = {"versions": versions(), **commit(), "os": f"{platform.system()} {platform.machine()}"}
+    return common | (_cpu() if device.kind == "cpu" else gpu_facts(device))
+
+
+def _cpu() -> dict[str, Any]:
+    return {"cpu": _cpu_name(), "cores": len(os.sched_getaffinity(0))}
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def gpu_facts(device: Device) -> dict[str, Any]:
+    """Name, UUID, driver, clocks, power limit, ECC, MIG and neighbours, through NVML."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = visible_handles()[device.index]
+    read = _reader(pynvml)
+    bus, clock = (
+        read(pynvml.nvmlDeviceGetMemoryBusWidth, handle),
+        read(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+    )
+    milliwatts = read(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    ecc, mig = read(pynvml.nvmlDeviceGetEccMode, handle), read(pynvml.nvmlDeviceGetMigMode, handle)
+    return {
+        "gpu": device.name,
+        "uuid": read(pynvml.nvmlDeviceGetUUID, handle),
+        "capability": list(device.capability or ()),
+        "driver": read(pynvml.nvmlSystemGetDriverVersion),
+        "cuda": _cuda(read(pynvml.nvmlSystemGetCudaDriverVersion)),
+        "memory_bus_bits": bus,
+        "max_memory_mhz": clock,
+        "max_sm_mhz": read(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        "nominal_dram_gbps": nominal_dram_gbps(bus, clock) if bus and clock else None,
+        "power_limit_w": milliwatts / 1000 if milliwatts else None,
+        "ecc": None if ecc is None else bool(ecc[0]),
+        "mig": None if mig is None else bool(mig[0]),
+        "other_processes": other_processes(device),
+    }
+
+
+def _reader(pynvml: Any) -> Any:
+    """Call an NVML query; None where this GPU or driver does not answer it."""
+
+    def read(query: Any, *arguments: Any) -> Any:
+        try:
+            return query(*arguments)
+        except pynvml.NVMLError:
+            return None
+
+    return read
+
+
+def _cuda(number: int | None) -> str | None:
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def other_processes(device: Device) -> int | None:
+    """Processes with work on the GPU that are not of this run's process group.
+
+    None where NVML does not show this process's own: a container that hides process numbers.
+    """
+    import pynvml
+
+    processes = _reader(pynvml)(
+        pynvml.nvmlDeviceGetComputeRunningProcesses, visible_handles()[device.index]
+    )
+    if processes is None:
+        return None
+    pids = [process.pid for process in processes]
+    return sum(not _is_ours(pid) for pid in pids) if os.getpid() in pids or not pids else None
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == os.getpgrp()
+    except OSError:
+        return False
+
+
+class Monitor:
+    """Reads clocks and throttle reasons of one device; on a CPU there is nothing to read."""
+
+    def __init__(self, device: Device) -> None:
+        self._nvml: Any = None
+        if device.kind == "cuda":
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml, self._handle = pynvml, visible_handles()[device.index]
+
+    @property
+    def reads(self) -> bool:
+        """Whether blocks hold anything."""
+        return self._nvml is not None
+
+    def block(self, start: int) -> Block:
+        """The device's state as the block of samples from `start` on begins."""
+        if self._nvml is None:
+            return Block(start)
+        nvml, read = self._nvml, _reader(self._nvml)
+        reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0
+        return Block(
+            start,
+            read(nvml.nvmlDeviceGetClockInfo, self._handle, nvml.NVML_CLOCK_SM),
+            read(nvml.nvmlDeviceGetClockInfo, self._handle, nvml.NVML_CLOCK_MEM),
+            tuple(word for bit, word in THROTTLE_BITS.items() if reasons & bit),
+        )

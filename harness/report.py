@@ -1,0 +1,235 @@
+"""Records to tables: for a terminal, in Markdown, as JSON. Everything shown is in a record."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pagebench.harness.record import Record
+from pagebench.harness.stats import Summary, summarise
+
+SHORT_FLOORS = 10  # a time under this many floors is mostly clock
+CLOCK_DRIFT = 0.02  # an SM clock that moved by more than this between blocks is said
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a table shows of one record; times in microseconds, None where there is none."""
+
+    cell: str
+    boundary: str
+    clock: str
+    l2: str
+    status: str
+    time_us: float | None
+    low_us: float | None
+    high_us: float | None
+    floor_us: float | None
+    gbps: float | None
+    of_nominal: float | None
+    kernel: str
+    splits: str
+    note: str
+    command: str
+
+
+HEADINGS = (
+    *("cell", "boundary", "clock, L2", "time us", "95 % interval", "floor us", "GB/s", "of nominal"),
+    *("resolved kernel", "splits", "note", "reproduce with"),
+)
+
+
+def row(record: Record) -> Row:
+    """One record as a row. GB/s counts each distinct KV byte once."""
+    samples = record.samples
+    summary = summarise(samples.time_us) if samples else None
+    gbps = _gbps(record, summary)
+    nominal = record.environment.get("nominal_dram_gbps")
+    resolved = record.resolved
+    return Row(
+        cell=record.cell,
+        boundary=record.boundary,
+        clock=record.clock,
+        l2=record.l2,
+        status=record.status,
+        time_us=summary.median_us if summary else None,
+        low_us=summary.low_us if summary else None,
+        high_us=summary.high_us if summary else None,
+        floor_us=samples.floor_us if samples else None,
+        gbps=gbps,
+        of_nominal=gbps / nominal if gbps and nominal else None,
+        kernel=str(resolved.get("kernel", "")),
+        splits=str(resolved.get("splits", "")),
+        note="; ".join(notes(record, summary)),
+        command=command(record),
+    )
+
+
+def _gbps(record: Record, summary: Summary | None) -> float | None:
+    distinct = record.predicted.get("distinct_kv_bytes")
+    if summary is None or distinct is None or record.boundary != "run":
+        return None
+    return float(distinct / summary.median_us / 1e3)
+
+
+def command(record: Record) -> str:
+    """The command that measures this again; options that are the default are left out."""
+    usual_clock = "wall" if record.device == "cpu" or record.boundary == "plan" else "events"
+    usual_l2 = "warm" if record.boundary == "plan" else "cold"
+    options = (
+        (f" --boundary {record.boundary}", record.boundary == "run"),
+        (f" --clock {record.clock}", record.clock == usual_clock),
+        (f" --l2 {record.l2}", record.l2 == usual_l2),
+        (" --device cpu", record.device != "cpu" or not record.cell.startswith(("g", "r"))),
+    )
+    words = "".join(word for word, is_default in options[:3] if not is_default)
+    return f"pagebench run {record.cell}{words}"
+
+
+def notes(record: Record, summary: Summary | None) -> list[str]:
+    """What a reader must know before using the number."""
+    if record.samples is None or summary is None:
+        return [f"{record.status}: {record.reason}"]
+    found = []
+    if summary.modes:
+        modes = summary.modes
+        found.append(
+            f"bimodal: {modes.fast_us:.1f} and {modes.slow_us:.1f} us ({modes.slow_share:.0%} slow)"
+        )
+    if summary.median_us < SHORT_FLOORS * record.samples.floor_us:
+        found.append(f"under {SHORT_FLOORS} floors")
+    reasons = {reason for block in record.samples.blocks for reason in block.throttle}
+    if reasons:
+        found.append(f"throttled ({', '.join(sorted(reasons))})")
+    clocks = [block.sm_mhz for block in record.samples.blocks if block.sm_mhz]
+    if clocks and max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
+        found.append(f"SM clock moved {min(clocks)} to {max(clocks)} MHz")
+    if record.environment.get("other_processes"):
+        found.append(f"{record.environment['other_processes']} other processes on the GPU")
+    return found
+
+
+def cells_of(shown: Row) -> tuple[str, ...]:
+    """A row as text, in the order of HEADINGS."""
+    interval = "" if shown.low_us is None else f"{shown.low_us:.2f} to {shown.high_us:.2f}"
+    share = "" if shown.of_nominal is None else f"{shown.of_nominal:.1%}"
+    return (
+        shown.cell,
+        shown.boundary,
+        f"{shown.clock}, {shown.l2}",
+        _number(shown.time_us, 2),
+        interval,
+        _number(shown.floor_us, 2),
+        _number(shown.gbps, 0 if (shown.gbps or 0) >= 100 else 2),
+        share,
+        shown.kernel,
+        shown.splits,
+        shown.note,
+        shown.command,
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A GitHub table; pipes in cells are escaped."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Aligned columns, uncut: what a pipe or a log wants. Columns that say nothing are left out."""
+    table = [tuple(headings), *map(tuple, rows)]
+    columns = [column for column in zip(*table, strict=True) if any(column[1:]) or len(table) == 1]
+    widths = [max(map(len, column)) for column in columns]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in zip(*columns, strict=True)
+    )
+
+
+REPEAT_HEADINGS = ("cell", "clock, L2", "processes", "median us", "spread of medians", "modes")
+
+
+def repeats(records: Iterable[Record]) -> list[tuple[str, ...]]:
+    """Cells measured in several processes: their medians' spread, and modes over all samples."""
+    groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.samples:
+            groups[record.key[:4]].append(record)
+    return [_repeat(group) for group in groups.values() if len(group) > 1]
+
+
+def _repeat(group: list[Record]) -> tuple[str, ...]:
+    times = [record.samples.time_us for record in group if record.samples]
+    medians = np.array([np.median(values) for values in times])
+    pooled = summarise(np.concatenate(times).tolist())
+    modes = pooled.modes
+    shape = (
+        f"bimodal: {modes.fast_us:.1f} and {modes.slow_us:.1f} us ({modes.slow_share:.0%} slow)"
+        if modes
+        else "unimodal"
+    )
+    first = group[0]
+    return (
+        first.cell,
+        f"{first.clock}, {first.l2}",
+        str(len(group)),
+        f"{np.median(medians):.2f}",
+        f"{(medians.max() - medians.min()) / np.median(medians):.2%}",
+        shape,
+    )
+
+
+def pivot(records: Iterable[Record]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Cells measured with several clocks: one column each, and events beside the cupti span."""
+    by_cell: dict[str, dict[str, Record]] = defaultdict(dict)
+    for record in records:
+        if record.samples:
+            by_cell[record.cell][record.clock] = record
+    clocks = sorted({clock for found in by_cell.values() for clock in found})
+    headings = ["cell", *(f"{clock} us" for clock in clocks)]
+    compares = {"events", "cupti"} <= set(clocks)
+    if compares:
+        headings += ["events floor us", "events - cupti us", "allowed us", "within"]
+    rows = [
+        (cell, *(_median(found.get(clock)) for clock in clocks), *(_gap(found) if compares else ()))
+        for cell, found in by_cell.items()
+    ]
+    return headings, rows
+
+
+def _median(record: Record | None) -> str:
+    if record is None or record.samples is None:
+        return ""
+    return f"{np.median(record.samples.time_us):.2f}"
+
+
+def _gap(found: dict[str, Record]) -> tuple[str, ...]:
+    """How far events are above the span, against the floor plus one per cent."""
+    events, cupti = found.get("events"), found.get("cupti")
+    if not (events and cupti and events.samples and cupti.samples):
+        return ("", "", "", "")
+    span = float(np.median(cupti.samples.time_us))
+    gap = float(np.median(events.samples.time_us)) - span
+    allowed = events.samples.floor_us + 0.01 * span
+    inside = "yes" if abs(gap) <= allowed else "no"
+    return (f"{events.samples.floor_us:.2f}", f"{gap:.2f}", f"{allowed:.2f}", inside)
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """A row for machines, with what identifies the measurement."""
+    shown = row(record)
+    return {name: getattr(shown, name) for name in Row.__slots__} | {
+        "process": record.process,
+        "axes": dict(record.axes),
+        "predicted": dict(record.predicted),
+    }

@@ -1,0 +1,160 @@
+"""Worker processes: what measures lives apart from what records, so a crash loses one cell.
+
+The parent sends cells by name; the worker answers each with progress and one record. A worker is
+replaced only after it died or hung; it ends when its parent does, however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.record import Record
+from pagebench.harness.run import Options, Session, measure_cell, unmeasured
+from pagebench.kernels.device import Device
+from pagebench.kernels.registry import add_kernel_file
+
+# Longest silence of a worker, in seconds, by what it said last. Planning may compile a module.
+PATIENCE_S = {"starting": 180.0, "planning": 1200.0}
+USUAL_PATIENCE_S = 120.0
+
+
+def _serve(
+    pipe: Connection, device: Device, kernel_file: Path | None
+) -> None:
+    """The worker's main: measure what comes until the pipe closes."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    if kernel_file is not None:
+        add_kernel_file(kernel_file)
+    session = Session(device)
+    pipe.send(("ready", None))
+    while True:
+        try:
+            name, options = pipe.recv()
+        except EOFError:
+            return
+        record = measure_cell(
+            Cell.parse(name), options, session, lambda stage: pipe.send(("stage", stage))
+        )
+        pipe.send(("record", record))
+        if record.status == "crashed" and not _usable(session):
+            return  # a sticky CUDA error: the context is lost, and this process with it
+
+
+def _end_with_parent() -> None:
+    parent = mp.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _usable(session: Session) -> bool:
+    try:
+        session.synchronise()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Worker:
+    """One worker, started when first needed and again after a loss. `close` ends it."""
+
+    def __init__(self, device: Device, kernel_file: Path | None = None) -> None:
+        self._device, self._kernel_file = device, kernel_file
+        self._process: Any = None
+        self._pipe: Connection | None = None
+
+    def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
+        """The cell's record; one of status `crashed` if the worker is lost on it."""
+        stage = "starting"
+        try:
+            if self._process is None or not self._process.is_alive():
+                progress(stage)
+                self._start()
+            assert self._pipe is not None
+            self._pipe.send((cell.name, options))
+            while True:
+                kind, value = self._receive(stage)
+                if kind == "record":
+                    assert isinstance(value, Record)
+                    return value
+                stage = value
+                progress(stage)
+        except (EOFError, OSError, TimeoutError) as loss:
+            reason = self._why_lost(stage, loss)
+            self.close(kill=True)
+            return unmeasured(cell, options, self._device, "crashed", reason)
+
+    def _start(self) -> None:
+        self.close(kill=True)
+        context = mp.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, self._device, self._kernel_file), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._receive("starting")
+
+    def _receive(self, stage: str) -> tuple[str, Any]:
+        assert self._pipe is not None
+        patience = PATIENCE_S.get(stage, USUAL_PATIENCE_S)
+        if not self._pipe.poll(patience):
+            raise TimeoutError(f"no answer in {patience:g} s")
+        answer: tuple[str, Any] = self._pipe.recv()
+        return answer
+
+    def _why_lost(self, stage: str, loss: Exception) -> str:
+        if isinstance(loss, TimeoutError):
+            return f"the worker hung while {stage}: {loss}"
+        self._process.join(5)
+        code = self._process.exitcode
+        how = f"of signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+        return f"the worker died {how} while {stage}"
+
+    def close(self, *, kill: bool = False) -> None:
+        """End the worker: by closing its pipe, or with `kill` at once."""
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+        if self._process is not None:
+            if kill:
+                self._process.kill()
+            self._process.join(10)
+            self._process = None
+
+
+class Pool:
+    """A worker for events and one for CUPTI, which slows every launch of its process."""
+
+    def __init__(self, device: Device, kernel_file: Path | None = None) -> None:
+        self._device, self._kernel_file = device, kernel_file
+        self._workers: dict[str, Worker] = {}
+
+    def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
+        role = "cupti" if options.clock == "cupti" else "plain"
+        worker = self._workers.setdefault(role, Worker(self._device, self._kernel_file))
+        return worker.measure(cell, options, progress)
+
+    def renew(self) -> None:
+        """Let the next cell begin in fresh processes."""
+        self.close()
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
