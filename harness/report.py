@@ -81,12 +81,12 @@ def command(record: Record) -> str:
     usual_clock = "wall" if record.device == "cpu" or record.boundary == "plan" else "events"
     usual_l2 = "warm" if record.boundary == "plan" else "cold"
     options = (
+        (" --device cpu", record.device != "cpu"),
         (f" --boundary {record.boundary}", record.boundary == "run"),
         (f" --clock {record.clock}", record.clock == usual_clock),
         (f" --l2 {record.l2}", record.l2 == usual_l2),
-        (" --device cpu", record.device != "cpu" or not record.cell.startswith(("g", "r"))),
     )
-    words = "".join(word for word, is_default in options[:3] if not is_default)
+    words = "".join(word for word, is_default in options if not is_default)
     return f"pagebench run {record.cell}{words}"
 
 

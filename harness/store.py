@@ -44,7 +44,7 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{path}: {error}") from error
+            raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         for number, line in enumerate(lines, 1):
             if line.strip():
                 record = _read_line(line, f"{path}, line {number}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from pagebench.kernels.device import NO_GPU, Device
+from pagebench.kernels.device import Device
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
 
@@ -53,7 +53,7 @@ class Adapter(Protocol):
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> str | None:
     """The refusal of a kernel that needs a GPU of compute capability `least` or newer."""
     if device.kind == "cpu":
-        return f"{kernel} needs an NVIDIA GPU and the device is the CPU ({NO_GPU}, or --device cpu)"
+        return f"{kernel} needs an NVIDIA GPU, and the device is the CPU; reference and gather run on it"
     if device.capability is not None and device.capability < least:
         return f"{kernel} needs compute capability {least[0]}.{least[1]} or newer; this is {device}"
     return None

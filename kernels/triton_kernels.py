@@ -6,6 +6,7 @@ load instructions grow in number as pages shrink. No `from __future__ import ann
 Triton reads the `tl.constexpr` annotations themselves.
 """
 
+# mypy: ignore-errors
 import triton
 import triton.language as tl
 
@@ -99,9 +100,9 @@ def split_decode(
         in_page = (start & (PAGE_SIZE - 1)) + (row & (PAGE_SIZE - 1))
         at = pages.to(tl.int64) * stride_page + in_page * stride_token + kv_head * stride_head
         # Unused slots hold NaN, and NaN times a weight of 0 is NaN: masked rows must read 0.
-        keys = tl.load(k + at[:, None] + dim, mask=is_live[:, None], other=0.0).to(q.dtype.element_ty)
+        keys = tl.load(k + at[:, None] + dim, mask=is_live[:, None], other=0.0)
         values = tl.load(v + at[:, None] + dim, mask=is_live[:, None], other=0.0)
-        values = values.to(q.dtype.element_ty)
+        keys, values = keys.to(queries.dtype), values.to(queries.dtype)
         # Next tile's entries travel through registers for a whole iteration. Left to Triton's
         # pipeliner, vectors would go through shared memory and scalars would not be early at all.
         loaded = load_entries(entries, start + BLOCK_N, end, MODE, PAGE_SIZE, BLOCK_N)

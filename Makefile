@@ -1,0 +1,74 @@
+# pagebench: `make help` lists the targets. Every target does its own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Without it, a folder named kernels/ in the current directory could be imported by accident.
+export PYTHONSAFEPATH := 1
+
+TORCH ?= torch==2.13.0
+HAS_GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
+# A GPU machine without a package index: the bundle brings what its own Python lacks.
+OFFLINE := $(and $(HAS_GPU),$(wildcard .gpubox/enter.sh))
+
+ifdef OFFLINE
+  READY := .gpubox/enter.sh
+  ENTER := . .gpubox/enter.sh &&
+  BIN :=
+else
+  READY := .venv/.ready
+  ENTER :=
+  BIN := .venv/bin/
+endif
+SUITE ?= $(if $(HAS_GPU),kernels,smoke)
+FLASHINFERS := 0.6.6 0.7.2.post1
+
+.PHONY: help install bench test check fix clean offline-bundle
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+install: $(READY)  ## set up .venv (or, with a bundle on a GPU machine, nothing)
+
+.venv/.ready: pyproject.toml
+	python3 -m venv .venv
+	.venv/bin/pip install -q "$(TORCH)"
+	.venv/bin/pip install -q -e ".[test,dev$(if $(HAS_GPU),$(comma)gpu)]"
+	touch $@
+comma := ,
+
+bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels where there is a GPU)
+	$(ENTER) $(BIN)pagebench run --suite $(SUITE)
+
+test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests
+	$(ENTER) $(BIN)pytest -q
+
+# The real packages, unpacked beside each other: adapters' calls are bound against both.
+build/flashinfer/%/.ready: harness/offline.py | $(READY)
+ifdef OFFLINE
+	mkdir -p $(@D) && touch $@
+else
+	rm -rf $(@D) && mkdir -p $(@D)
+	.venv/bin/python -c "from pathlib import Path; from pagebench.harness.offline import unpack_flashinfer; \
+	  unpack_flashinfer('$*', '3.11', Path('$(@D)'))"
+	rm -f $(@D)/*.whl && touch $@
+endif
+
+check: $(READY) build/types  ## ruff, strict mypy and the layering test; changes nothing
+	$(BIN)ruff check .
+	$(BIN)ruff format --check .
+	$(BIN)mypy
+	$(BIN)pytest -q tests/test_imports.py
+
+fix: $(READY)  ## let ruff repair and format
+	$(BIN)ruff check --fix .
+	$(BIN)ruff format .
+
+# Type checkers do not follow an editable install's import hook; a tree of links cures that.
+build/types:
+	mkdir -p $@/pagebench
+	for room in kernels harness layouts profiles; do ln -sfn $(CURDIR)/$$room $@/pagebench/$$room; done
+
+offline-bundle: $(READY)  ## make .gpubox/ for a GPU machine without a package index (ARCH=9.0a prebuilds)
+	.venv/bin/python -c "from pagebench.harness.offline import main; main()"
+
+clean:  ## remove what was built
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,390 @@
+"""The command line: pagebench list, run, once, report, doctor."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from pagebench.harness import report as reports
+from pagebench.harness import store
+from pagebench.harness.cell import MUST, Cell, matches, read_words
+from pagebench.harness.clock import CLOCKS, L2_STATES
+from pagebench.harness.record import Record
+from pagebench.harness.run import BOUNDARIES, Options, default_options, refusal
+from pagebench.harness.suites import SUITES, find_suite
+from pagebench.harness.sweep import (
+    EXIT_NOTHING,
+    Job,
+    Remaining,
+    default_path,
+    exit_code,
+    jobs,
+    pending,
+    sweep,
+)
+from pagebench.harness.worker import Pool
+from pagebench.kernels.device import Device, find_device
+from pagebench.kernels.registry import add_kernel_file, kernel_names
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Time paged-attention decode kernels and say what was timed.",
+)
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="cells by full name, or words that filter (xqa shared p16)", metavar="NAME"),
+]
+SuiteName = Annotated[str | None, typer.Option("--suite", help="only this suite's cells")]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+KernelFile = Annotated[
+    Path | None, typer.Option("--kernel", help="a Python file with an ADAPTER of your own")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines")]
+Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(BOUNDARIES)}")]
+
+# Newer typer brings its own click, older imports it: this is the class that either one raises.
+UsageError: Any = typer.BadParameter.__bases__[0]
+MOST_RICH_ROWS = 200  # beyond, a drawn table takes longer to draw than to read
+
+
+def main() -> NoReturn:
+    """Entry point: bad input ends in one line on stderr and exit code 2, never in a traceback."""
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        code = _complain(f"{error.format_message()} (see pagebench --help)")
+    except ValueError as error:
+        code = _complain(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> int:
+    print(" ".join(message.split()), file=sys.stderr)
+    return EXIT_NOTHING
+
+
+# --- which cells ------------------------------------------------------------------------------
+
+
+def _named(names: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells if every name is a full one, () if they are words of a filter."""
+    words = [read_words(name) for name in names]
+    if not all(set(MUST) <= set(found) for found in words):
+        return ()
+    return tuple(dict.fromkeys(Cell.parse(name) for name in names))
+
+
+def _filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
+    """Cells of one suite, or of all, that have every word given; ValueError where there are none."""
+    chosen = [find_suite(suite)] if suite else SUITES
+    words = frozenset(word for name in names for word in name.split("_"))
+    cells = dict.fromkeys(
+        cell for each in chosen for cell in each.cells if matches(cell, words)
+    )
+    if not cells:
+        where = f"suite {suite}" if suite else "any suite"
+        raise ValueError(f"no cell of {where} has all of: {' '.join(sorted(words))}")
+    return tuple(cells)
+
+
+# --- list -------------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_(
+    names: Names = None,
+    suite: SuiteName = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Suites, or the cells of one with whether they can run here, and if not, why."""
+    if kernel:
+        add_kernel_file(kernel)
+    here = find_device(device)
+    if not names and not suite:
+        _list_suites(here, as_json)
+        return
+    cells = _named(names or ()) or _filtered(names or (), suite)
+    boundary = find_suite(suite).boundary if suite else "run"
+    rows = [(cell.name, refusal(cell, here, boundary)) for cell in cells]
+    if as_json:
+        _print_json({"cell": name, "runs": reason is None, "reason": reason} for name, reason in rows)
+        return
+    if suite:
+        print(f"{suite}: {find_suite(suite).question}")
+    print(reports.plain(("cell", f"on {here.name}"), [(n, r or "runs") for n, r in rows]))
+
+
+def _list_suites(here: Device, as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            {"suite": suite.name, "question": suite.question, "cells": len(suite.cells)}
+            for suite in SUITES
+        )
+        return
+    rows = [(suite.name, str(len(suite.cells)), suite.question) for suite in SUITES]
+    print(reports.plain(("suite", "cells", "question"), rows))
+    print(f"\nkernels: {', '.join(kernel_names())}\ndevice: {here}")
+
+
+def _print_json(lines: Iterable[dict[str, Any]]) -> None:
+    for line in lines:
+        print(json.dumps(line))
+
+
+# --- run --------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    names: Names = None,
+    suite: SuiteName = None,
+    out: Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="skip what --out has")] = False,
+    device: DeviceName = "auto",
+    clock: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(CLOCKS)}; may be repeated")
+    ] = None,
+    l2: Annotated[list[str] | None, typer.Option(help="cold, warm; may be repeated")] = None,
+    boundary: Boundary = None,
+    seconds: Annotated[float, typer.Option(min=0.05, help="longest sampling a cell")] = 2.0,
+    processes: Annotated[int, typer.Option(min=1, help="fresh processes, each a record")] = 1,
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Measure cells: named outright, those of a suite, or those that match a filter."""
+    if kernel:
+        add_kernel_file(kernel)
+    if not names and not suite:
+        raise ValueError("name a cell or a suite; `pagebench list` shows them")
+    if resume and out is None:
+        raise ValueError("--resume needs --out FILE: the file to go on with")
+    here = find_device(device)
+    named = _named(names or ()) if not suite else ()
+    cells = named or _filtered(names or (), suite)
+    options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"), seconds)
+    _refuse_named(named, here, options)
+    path = out or default_path()
+    wanted = jobs(
+        cells,
+        options,
+        _chosen("clock", clock, CLOCKS, options.clock, here),
+        _chosen("l2", l2, L2_STATES, options.l2, here),
+        processes,
+    )
+    todo = pending(wanted, path) if resume else wanted
+    if len(todo) < len(wanted):
+        print(f"{len(wanted) - len(todo)} of {len(wanted)} are in {path}", file=sys.stderr)
+    if not todo:
+        return 0
+    records = _sweep(todo, path, here, kernel)
+    if as_json:
+        _print_json(reports.as_json(record) for record in records)
+    else:
+        _print_table(records)
+        print(f"\n{len(records)} records in {path}")
+    code = exit_code(records)
+    if code == EXIT_NOTHING:
+        print(f"nothing was measured; the reasons are in {path}", file=sys.stderr)
+    return code
+
+
+def _options(here: Device, boundary: str, seconds: float) -> Options:
+    if boundary not in BOUNDARIES:
+        raise ValueError(f"boundary {boundary}: use {' or '.join(BOUNDARIES)}")
+    return replace(default_options(here, boundary), seconds=seconds)
+
+
+def _chosen(
+    axis: str, given: list[str] | None, known: Sequence[str], default: str, here: Device
+) -> list[str]:
+    """Values of a run's axis, checked; clocks also against what the device has."""
+    values = list(dict.fromkeys(given or [default]))
+    for value in values:
+        if value not in known:
+            raise ValueError(f"--{axis} {value}: use {', '.join(known)}")
+        if axis == "clock" and here.kind == "cpu" and value != "wall":
+            raise ValueError(f"--clock {value} needs an NVIDIA GPU; on the CPU there is wall")
+    return values
+
+
+def _refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
+    """A cell named outright that cannot run ends the command before anything is measured."""
+    for cell in named:
+        reason = refusal(cell, here, options.boundary)
+        if reason:
+            raise ValueError(f"{cell.name}: {reason}")
+
+
+def _sweep(todo: list[Job], path: Path, here: Device, kernel: Path | None) -> list[Record]:
+    records: list[Record] = []
+    left = Remaining(len(todo))
+    with _progress() as show, Pool(here, kernel) as pool:
+        try:
+            for record in sweep(
+                todo, path, pool, here, lambda job, stage: show(f"{_label(job)}: {stage} ({left})")
+            ):
+                left.finish_one()
+                records.append(record)
+                if record.status not in ("measured", "refused"):
+                    show(f"{record.cell}: {record.status}: {record.reason}", keep=True)
+        except KeyboardInterrupt:
+            show(f"stopped; {len(records)} records in {path}; go on with --resume --out {path}",
+                 keep=True)
+            raise
+    return records
+
+
+def _label(job: Job) -> str:
+    options = job.options
+    process = f", process {options.process}" if options.process else ""
+    return f"{job.cell.name} [{options.clock}, {options.l2}{process}]"
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """One live line on a terminal; away from it, a plain line each time a cell begins timing."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        with console.status("") as status:
+            def show(text: str, keep: bool = False) -> None:
+                if keep:
+                    console.print(text, markup=False, highlight=False)
+                else:
+                    status.update(text.replace("[", "\\["))
+
+            yield show
+        return
+
+    def show_plain(text: str, keep: bool = False) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    yield show_plain
+
+
+def _print_table(records: Sequence[Record]) -> None:
+    rows = [reports.row(record) for record in records]
+    if not sys.stdout.isatty() or len(rows) > MOST_RICH_ROWS:
+        print(reports.plain(reports.HEADINGS, map(reports.cells_of, rows)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="reproduce a row with: pagebench run ROW", title_style="dim")
+    for heading in ("pagebench run", "time us [95 %]", "floor", "GB/s", "of nominal"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("resolved kernel", "splits", "note"):
+        table.add_column(heading, overflow="fold")
+    for shown in rows:
+        text = dict(zip(reports.HEADINGS, reports.cells_of(shown), strict=True))
+        time = "" if shown.low_us is None else f"{shown.time_us:.2f} [{shown.low_us:.2f}, {shown.high_us:.2f}]"
+        table.add_row(
+            text["reproduce with"].removeprefix("pagebench run "),
+            time.replace("[", "\\["),
+            text["floor us"],
+            text["GB/s"],
+            text["of nominal"],
+            text["resolved kernel"].replace("[", "\\["),
+            text["splits"],
+            text["note"].replace("[", "\\["),
+        )
+    Console().print(table)
+
+
+# --- once -------------------------------------------------------------------------------------
+
+
+@app.command()
+def once(
+    name: Annotated[str, typer.Argument(help="a cell's full name", metavar="NAME")],
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+) -> int:
+    """Warm up, then make one call between profiler start and stop: what a profiler replays."""
+    from pagebench.harness.once import call_once
+
+    if kernel:
+        add_kernel_file(kernel)
+    here, cell = find_device(device), Cell.parse(name)
+    _refuse_named((cell,), here, default_options(here))
+    record = call_once(cell, here)
+    print(json.dumps(record))
+    return 0
+
+
+# --- report -----------------------------------------------------------------------------------
+
+
+@app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="results files", metavar="FILE")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
+    as_json: AsJson = False,
+    repeats: Annotated[
+        bool, typer.Option("--repeats", help="spread of medians over processes, and modes")
+    ] = False,
+    clocks: Annotated[bool, typer.Option("--clocks", help="one column a clock")] = False,
+) -> None:
+    """Tables of records: time with interval, GB/s, resolved kernel, and how to reproduce it."""
+    records = list(store.read(files))
+    if not records:
+        raise ValueError(f"no records in {', '.join(map(str, files))}")
+    if as_json:
+        _print_json(reports.as_json(record) for record in records)
+    elif repeats or clocks:
+        headings, rows = _grouped(records, repeats)
+        draw = reports.markdown if markdown else reports.plain
+        print(draw(headings, rows))
+    elif markdown:
+        rows = [reports.cells_of(reports.row(record)) for record in records]
+        print(reports.markdown(reports.HEADINGS, rows))
+    else:
+        _print_table(records)
+
+
+def _grouped(
+    records: list[Record], repeats: bool
+) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    if not repeats:
+        return reports.pivot(records)
+    rows = reports.repeats(records)
+    if not rows:
+        raise ValueError("no cell was measured in more than one process: use run --processes")
+    return reports.REPEAT_HEADINGS, rows
+
+
+# --- doctor -----------------------------------------------------------------------------------
+
+
+@app.command()
+def doctor(device: DeviceName = "auto", as_json: AsJson = False) -> None:
+    """What is here: device, driver, clocks, versions, neighbours, and which kernels can run."""
+    from pagebench.harness.doctor import examine
+
+    findings = examine(find_device(device))
+    if as_json:
+        print(json.dumps(findings))
+        return
+    for heading, found in findings.items():
+        print(heading)
+        print(reports.plain(("", ""), [(f"  {key}", str(value)) for key, value in found.items()])
+              .lstrip("\n"))
