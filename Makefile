@@ -37,6 +37,7 @@ comma := ,
 
 bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels where there is a GPU)
 	$(ENTER) $(BIN)pagebench run --suite $(SUITE)
+	$(ENTER) $(BIN)pagebench doctor --speed --out runs/speed.jsonl
 
 test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests
 	$(ENTER) $(BIN)pytest -q

@@ -275,8 +275,14 @@ def _progress() -> Iterator[Any]:
             yield show
         return
 
+    shown = ""
+
     def show_plain(text: str, keep: bool = False) -> None:
-        print(text, file=sys.stderr, flush=True)
+        nonlocal shown
+        cell = text.partition(": ")[0]
+        if keep or cell != shown:
+            print(text, file=sys.stderr, flush=True)
+        shown = cell
 
     yield show_plain
 
@@ -376,10 +382,20 @@ def _grouped(
 
 
 @app.command()
-def doctor(device: DeviceName = "auto", as_json: AsJson = False) -> None:
+def doctor(
+    device: DeviceName = "auto",
+    speed: Annotated[
+        bool, typer.Option("--speed", help="measure how fast pagebench itself is")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="with --speed: append its records")] = None,
+    as_json: AsJson = False,
+) -> None:
     """What is here: device, driver, clocks, versions, neighbours, and which kernels can run."""
     from pagebench.harness.doctor import examine
 
+    if speed:
+        _speed(find_device(device), out, as_json)
+        return
     findings = examine(find_device(device))
     if as_json:
         print(json.dumps(findings))
@@ -388,3 +404,17 @@ def doctor(device: DeviceName = "auto", as_json: AsJson = False) -> None:
         print(heading)
         print(reports.plain(("", ""), [(f"  {key}", str(value)) for key, value in found.items()])
               .lstrip("\n"))
+
+
+def _speed(here: Device, out: Path | None, as_json: bool) -> None:
+    from pagebench.harness.speed import speeds
+
+    rows = []
+    for line in speeds(here):
+        rows.append((line["what"], f"{line['seconds']:.3f}", f"{line['limit_s']:.3f}"))
+        if out:
+            store.append_line(out, line)
+        if as_json:
+            _print_json([line])
+    if not as_json:
+        print(reports.plain(("the suite itself", "seconds", "limit"), rows))

@@ -156,6 +156,12 @@ class WallClock:
         return _nothing
 
 
+def _torch_cuda() -> Any:
+    import torch
+
+    return torch.cuda
+
+
 class EventClock:
     """CUDA events behind a spin kernel that hides the launch: prepare, drain, spin, event, call, event.
 
@@ -165,12 +171,10 @@ class EventClock:
 
     name = "events"
 
-    def __init__(self) -> None:
-        import torch
-
-        self._cuda = torch.cuda
-        self._begin = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
+    def __init__(self, cuda: Any = None) -> None:
+        self._cuda = cuda or _torch_cuda()
+        self._begin = self._cuda.Event(enable_timing=True)
+        self._end = self._cuda.Event(enable_timing=True)
         self._cycles = FIRST_SPIN_CYCLES
 
     def sample(self, run: Run, prepare: Run) -> Sample:
@@ -236,12 +240,10 @@ class EagerClock:
 
     name = "eager"
 
-    def __init__(self) -> None:
-        import torch
-
-        self._cuda = torch.cuda
-        self._begin = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
+    def __init__(self, cuda: Any = None) -> None:
+        self._cuda = cuda or _torch_cuda()
+        self._begin = self._cuda.Event(enable_timing=True)
+        self._end = self._cuda.Event(enable_timing=True)
 
     def sample(self, run: Run, prepare: Run) -> Sample:
         self._begin.record()
@@ -259,10 +261,9 @@ class CuptiClock:
 
     name = "cupti"
 
-    def __init__(self, symbols: tuple[str, ...]) -> None:
-        import torch
-
-        self._cuda, self._tracer, self._symbols = torch.cuda, Tracer(), symbols
+    def __init__(self, symbols: tuple[str, ...], cuda: Any = None, tracer: Any = None) -> None:
+        self._cuda = cuda or _torch_cuda()
+        self._tracer, self._symbols = tracer or Tracer(), symbols
 
     def sample(self, run: Run, prepare: Run) -> Sample:
         prepare()

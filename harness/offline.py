@@ -154,6 +154,8 @@ def _prepare_compiler(arch: str, scratch: Path) -> None:
     words = ["gcc", "-shared", "-o", str(stub), "-Wl,-soname,libcuda.so.1", "-x", "c", os.devnull]
     subprocess.run(words, check=True)
     os.environ["LIBRARY_PATH"] = f"{scratch}:{os.environ.get('LIBRARY_PATH', '')}"
+    # The stub has no symbols, so a linker that drops unneeded libraries would drop the driver's.
+    os.environ["FLASHINFER_EXTRA_LDFLAGS"] = "-Wl,--no-as-needed -lcuda"
     # fa3 includes curand_kernel.h through CUTLASS; a lean CUDA toolkit does not carry it.
     if not Path(os.environ["CUDA_HOME"], "include/curand_kernel.h").exists():
         python = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -16,8 +16,13 @@ class StoreError(ValueError):
 
 
 def append(path: Path, record: Record) -> None:
-    """Add one line and force it to disk. A line cut off by a kill before is closed first."""
-    line = json.dumps(record.to_json(), separators=(",", ":"), allow_nan=False)
+    """Add one record and force it to disk."""
+    append_line(path, record.to_json())
+
+
+def append_line(path: Path, value: dict[str, Any]) -> None:
+    """Add one JSON line and force it to disk. A line cut off by a kill before is closed first."""
+    line = json.dumps(value, separators=(",", ":"), allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:

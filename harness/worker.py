@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -24,13 +25,13 @@ from pagebench.kernels.registry import add_kernel_file
 # Longest silence of a worker, in seconds, by what it said last. Planning may compile a module.
 PATIENCE_S = {"starting": 180.0, "planning": 1200.0}
 USUAL_PATIENCE_S = 120.0
+LAST_WORDS = 300  # characters of a lost worker's last line on stderr that its record keeps
 
 
-def _serve(
-    pipe: Connection, device: Device, kernel_file: Path | None
-) -> None:
+def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str) -> None:
     """The worker's main: measure what comes until the pipe closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)  # a dying process's last words
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
     if kernel_file is not None:
         add_kernel_file(kernel_file)
@@ -71,6 +72,7 @@ class Worker:
         self._device, self._kernel_file = device, kernel_file
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._log = Path(os.devnull)
 
     def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
         """The cell's record; one of status `crashed` if the worker is lost on it."""
@@ -97,9 +99,11 @@ class Worker:
         self.close(kill=True)
         context = mp.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, self._device, self._kernel_file), daemon=True
-        )
+        handle, name = tempfile.mkstemp(prefix="pagebench-worker-", suffix=".log")
+        os.close(handle)
+        self._log = Path(name)
+        arguments = (theirs, self._device, self._kernel_file, name)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
         self._receive("starting")
@@ -118,7 +122,11 @@ class Worker:
         self._process.join(5)
         code = self._process.exitcode
         how = f"of signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-        return f"the worker died {how} while {stage}"
+        return f"the worker died {how} while {stage}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return f": {lines[-1].strip()[-LAST_WORDS:]}" if lines else ""
 
     def close(self, *, kill: bool = False) -> None:
         """End the worker: by closing its pipe, or with `kill` at once."""
@@ -130,6 +138,7 @@ class Worker:
                 self._process.kill()
             self._process.join(10)
             self._process = None
+            self._log.unlink(missing_ok=True)
 
 
 class Pool:

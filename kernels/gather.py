@@ -36,6 +36,7 @@ class Gather:
         return gathered * (1 + widening * (1 + shape.group))
 
     def plan(self, batch: Batch, *, graph: bool) -> Call:
+        """With `graph` the mask is always there, for a captured call must bear shorter contexts."""
         import torch
 
         shape = batch.shape
@@ -58,7 +59,9 @@ class Gather:
             out.copy_(_attend(batch, table, dead if has_dead[0] else None))
 
         replan(batch)
-        resolved = {"kernel": "torch index_select + SDPA", "splits": 1, "page_size": shape.page_size}
+        masked = ", masked" if has_dead[0] else ""
+        kernel = f"torch index_select + SDPA{masked}"
+        resolved = {"kernel": kernel, "splits": 1, "page_size": shape.page_size}
         return Call(run, out, replan, resolved)
 
 

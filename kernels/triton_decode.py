@@ -59,7 +59,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Indices:
-    """Device copies of a plan's indices: a captured graph reads these, so replanning refills them."""
+    """Device copies of a plan's indices, which a captured graph reads and replanning refills."""
 
     lengths: Tensor  # int32 [batch]
     entries: Tensor  # int32: rows of the page table, or slots of the CSR

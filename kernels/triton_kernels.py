@@ -44,7 +44,8 @@ def pages_of_rows(loaded, MODE: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: 
     return pages
 
 
-@triton.jit
+# An int that is 1 or a multiple of 16 would be compiled in: another binary for some lengths.
+@triton.jit(do_not_specialize=["tiles_per_split"])
 def split_decode(
     q,  # q_dtype [batch, q_heads, HEAD_DIM]
     k,  # pools of pages; both have the three strides below, and HEAD_DIM is contiguous
@@ -131,7 +132,7 @@ def split_decode(
         tl.store(lse + at_split, tl.where(total > 0, top + tl.log2(total), float("-inf")), is_head)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def merge_splits(
     partial,  # float32 [rows, splits, HEAD_DIM]
     lse,  # float32 [rows, splits], base 2

@@ -1,0 +1,92 @@
+"""How fast the suite itself is: what a user waits for, beside the limits it promises to keep."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from pagebench.harness import report
+from pagebench.harness.cell import Cell
+from pagebench.harness.environment import environment
+from pagebench.harness.record import Block, Record, Samples
+from pagebench.kernels.device import Device
+from pagebench.layouts.lowering import lower
+from pagebench.layouts.table import page_table
+
+SPEED_SCHEMA = 1
+MANY_INDICES = "b128_l16384"  # 2,097,152 tokens at page 1
+TABLE_LIMIT_S = {"cuda": 0.020, "cpu": 0.300}
+LIST_LIMIT_S, REPORT_LIMIT_S, REPORT_RECORDS = 0.5, 2.0, 10_000
+REPEATS = 5
+
+
+def speeds(device: Device) -> Iterator[dict[str, Any]]:
+    """Records of kind `speed`: best of five in seconds, and the limit."""
+    facts = environment(device)
+    for placement in ("contiguous", "block128", "scatter"):
+        name = f"reference_distinct_{placement}_p1_{MANY_INDICES}"
+        build = _table_builder(Cell.parse(name), device)
+        yield _record(f"table of 2,097,152 indices, {placement}", build,
+                      TABLE_LIMIT_S[device.kind], facts)  # fmt: skip
+    yield _record("pagebench list --suite pages", _list, LIST_LIMIT_S, facts)
+    yield _record(f"report of {REPORT_RECORDS:,} records", _reporter(), REPORT_LIMIT_S, facts)
+
+
+def _record(
+    what: str, action: Callable[[], object], limit_s: float, facts: dict[str, Any]
+) -> dict[str, Any]:
+    seconds = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        action()
+        seconds.append(round(time.perf_counter() - begin, 4))
+    return {
+        "kind": "speed",
+        "schema": SPEED_SCHEMA,
+        "what": what,
+        "seconds": min(seconds),
+        "limit_s": limit_s,
+        "all_seconds": seconds,
+        "environment": facts,
+    }
+
+
+def _table_builder(cell: Cell, device: Device) -> Callable[[], object]:
+    import torch
+
+    def build() -> None:
+        table = page_table(cell.shape, cell.sharing, cell.placement, device.torch_name)
+        lower(table, "token_indices")
+        if device.kind == "cuda":
+            torch.cuda.synchronize()
+
+    build()
+    return build
+
+
+def _list() -> None:
+    code = "import sys; sys.argv = ['pagebench', 'list', '--suite', 'pages'];"
+    code += "from pagebench.harness.cli import main; main()"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def _reporter() -> Callable[[], object]:
+    """Drawing records of 200 samples each, parsed from JSON as a file would be."""
+    import json
+
+    samples = Samples(tuple(100 + i % 7 * 0.1 for i in range(200)), 1.0, (Block(0),), "samples")
+    cell = Cell.parse("reference_distinct_p16")
+    one = Record(
+        cell.name, "run", "wall", "cold", "measured", cell.axes(), "now", "cpu", samples=samples
+    )
+    lines = [json.dumps(replace(one, process=i).to_json()) for i in range(REPORT_RECORDS)]
+
+    def draw() -> None:
+        records = [Record.from_json(json.loads(line)) for line in lines]
+        report.plain(report.HEADINGS, map(report.cells_of, map(report.row, records)))
+
+    return draw
