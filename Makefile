@@ -49,7 +49,7 @@ ifdef OFFLINE
 else
 	rm -rf $(@D) && mkdir -p $(@D)
 	.venv/bin/python -c "from pathlib import Path; from pagebench.harness.offline import unpack_flashinfer; \
-	  unpack_flashinfer('$*', '3.11', Path('$(@D)'))"
+	  unpack_flashinfer('$*', '3.11', Path('$(@D)'), sources=False)"
 	rm -f $(@D)/*.whl && touch $@
 endif
 

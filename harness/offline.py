@@ -90,12 +90,18 @@ def _pack_flashinfer(release: str, python: str) -> None:
         _pack(packed, tree, ".")
 
 
-def unpack_flashinfer(release: str, python: str, where: Path) -> Path:
-    """Download FlashInfer's wheel and unpack it under `where`; returns the folder to import from."""
+def unpack_flashinfer(
+    release: str, python: str, where: Path, *, sources: bool = True
+) -> Path:
+    """Download FlashInfer's wheel and unpack it under `where`; returns the folder to import from.
+
+    Without `sources` only what Python imports: a tenth of the files, and enough to read signatures.
+    """
     _download(where, python, [f"flashinfer-python=={release}"])
     tree = where / "unpacked"
     with zipfile.ZipFile(next(where.glob("flashinfer_python-*.whl"))) as wheel:
-        wheel.extractall(tree)
+        names = [name for name in wheel.namelist() if sources or "/data/" not in name]
+        wheel.extractall(tree, names)
     return tree
 
 

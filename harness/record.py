@@ -6,7 +6,7 @@ History of the timing schema: 1, the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 TIMING_SCHEMA = 1
@@ -99,8 +99,7 @@ class Record:
         """Read any schema so far; ValueError on a newer one or on fields that do not fit."""
         if line.get("kind") != "timing" or line.get("schema", 0) > TIMING_SCHEMA:
             raise ValueError(f"no timing record of schema {TIMING_SCHEMA} or older")
-        known = {name.name for name in fields(cls)}
-        values = {name: value for name, value in line.items() if name in known}
+        values = {name: value for name, value in line.items() if name in cls.__slots__}
         try:
             return cls(**values | {"samples": _samples(values.get("samples"))})
         except TypeError as error:

@@ -47,7 +47,7 @@ def summarise(time_us: Sequence[float], *, find_modes: bool = True) -> Summary:
     rank = interval_rank(len(ordered))
     modes = _modes(ordered) if find_modes else None
     return Summary(
-        float(np.median(ordered)),
+        _middle(ordered),
         float(ordered[rank]),
         float(ordered[-1 - rank]),
         len(ordered),
@@ -70,19 +70,25 @@ def interval_rank(count: int) -> int:
     return rank
 
 
+def _middle(ordered: np.ndarray) -> float:
+    """Median of what is sorted; np.median would partition it again, at ten times the cost."""
+    count = len(ordered)
+    return float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
 def _modes(ordered: np.ndarray) -> Modes | None:
     """Two modes, if the dip test (Hartigan 1985) says so and they matter."""
     count = len(ordered)
-    if count < 20 or ordered[0] == ordered[-1]:
+    if count < 20 or ordered[-1] - ordered[0] < LEAST_SEPARATION * ordered[0]:
         return None
     split = _split(ordered)
-    fast, slow = np.median(ordered[:split]), np.median(ordered[split:])
+    fast, slow = _middle(ordered[:split]), _middle(ordered[split:])
     share = (count - split) / count
     if not LEAST_SHARE <= share <= 1 - LEAST_SHARE or slow - fast < LEAST_SEPARATION * fast:
         return None
     if _dip_p(ordered) > DIP_LEVEL:
         return None
-    return Modes(float(fast), float(slow), float(share))
+    return Modes(fast, slow, share)
 
 
 def _split(ordered: np.ndarray) -> int:

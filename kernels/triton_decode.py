@@ -37,7 +37,7 @@ class Tuning:
     block_n: int = 64
     num_warps: int = 4
     num_stages: int = 3
-    programs: int = 2048  # wanted CTAs; five waves of 3 x 132 leave a short tail
+    programs: int = 256  # wanted CTAs: one wave of 3 an SM; more only add partials (docs/log.md)
     least_tiles: int = 8  # in a split: fewer, and filling the pipeline is most of the work
 
     def __post_init__(self) -> None:
