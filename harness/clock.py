@@ -72,15 +72,12 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     floor = floor_us(clock)
     taken: list[Sample] = []
     blocks = []
-    started = time.perf_counter()
+    started = block_ends = time.perf_counter()
     while not (stopped := _stopped(taken, rule, time.perf_counter() - started)):
-        if monitor.reads or not blocks:
+        if not blocks or (monitor.reads and time.perf_counter() >= block_ends):
             blocks.append(monitor.block(len(taken)))
-        block_ends = time.perf_counter() + BLOCK_S
-        while len(taken) < rule.most:
-            taken.append(clock.sample(run, prepare))
-            if time.perf_counter() >= block_ends:
-                break
+            block_ends = time.perf_counter() + BLOCK_S
+        taken.append(clock.sample(run, prepare))
     return Samples(
         time_us=tuple(round(sample.time_us, 3) for sample in taken),
         floor_us=round(floor, 3),

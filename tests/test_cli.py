@@ -1,0 +1,165 @@
+"""The command line as a user meets it: one clear line, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagebench.harness import store
+from pagebench.kernels.device import find_device
+
+NO_GPU = pytest.mark.skipif(find_device().kind == "cuda", reason="says what a laptop says")
+
+
+def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from pagebench.harness.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=cwd, text=True, capture_output=True
+    )
+
+
+SMALL = "distinct_p16_b2_l64"
+BAD = [
+    (["run", "xqa_shared_p17"], "16, 32, 64, 128"),
+    (["run", "xqa_shared_q16"], "unknown word q16"),
+    (["run", "gather_distinct_p0"], "page_size is 0"),
+    (["run"], "pagebench list"),
+    (["run", "--suite", "pagse"], "pages"),
+    (["run", "gather", "e4m3", "--suite", "smoke"], "has all of: e4m3 gather"),
+    (["run", f"gather_{SMALL}", "--resume"], "--out"),
+    (["run", f"gather_{SMALL}", "--clock", "sundial"], "wall, events"),
+    (["run", f"gather_{SMALL}", "--l2", "tepid"], "cold, warm"),
+    (["run", f"gather_{SMALL}", "--boundary", "edge"], "run or plan"),
+    (["run", f"gather_{SMALL}", "--boundary", "plan"], "plans nothing"),
+    (["run", f"gather_{SMALL}", "--device", "tpu"], "auto, cpu, cuda"),
+    (["run", f"gather_{SMALL}", "--seconds", "soon"], "number"),
+    (["run", f"gather_{SMALL}", "--processes", "0"], "1"),
+    (["run", f"gather_{SMALL}", "--kernel", "nowhere.py"], "no such file"),
+    (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
+    (["report", "nowhere.jsonl"], "No such file"),
+    (["once", "gather_distinct"], "page size"),
+    (["frobnicate"], "frobnicate"),
+    ([], "Missing command"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), BAD, ids=lambda value: " ".join(value)[:40])
+def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
+    words: list[str], says: str, tmp_path: Path
+) -> None:
+    done = pagebench(*words, cwd=tmp_path)
+    lines = [line for line in done.stderr.splitlines() if "[wall" not in line]
+    assert done.returncode == 2
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+@NO_GPU
+def test_a_cell_named_outright_that_cannot_run_here_says_what_can(tmp_path: Path) -> None:
+    done = pagebench("run", "xqa_shared_p16", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "NVIDIA GPU" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@NO_GPU
+def test_a_sweep_in_which_nothing_was_measured_ends_with_2_and_keeps_its_reasons(
+    tmp_path: Path,
+) -> None:
+    done = pagebench("run", "xqa", "p128", "--suite", "pages", "--out", "r.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing was measured" in done.stderr
+    records = list(store.read([tmp_path / "r.jsonl"]))
+    assert [record.status for record in records] == ["refused"] * 3
+    assert all("NVIDIA GPU" in str(record.reason) for record in records)
+
+
+def test_a_measured_cell_gives_a_row_and_a_record(tmp_path: Path) -> None:
+    done = pagebench("run", f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"pagebench run gather_{SMALL} --device cpu" in done.stdout
+    (path,) = (tmp_path / "runs").glob("*.jsonl")
+    (record,) = store.read([path])
+    assert record.status == "measured"
+    assert str(path.relative_to(tmp_path)) in done.stdout
+
+
+def test_a_sweep_with_a_wrong_cell_ends_with_1(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(
+        "from pagebench.kernels.gather import Gather\n"
+        "from dataclasses import replace\n"
+        "class Off(Gather):\n"
+        "    name = 'off'\n"
+        "    def plan(self, batch, *, graph):\n"
+        "        call = super().plan(batch, graph=graph)\n"
+        "        return replace(call, run=lambda: (call.run(), call.out.mul_(2)))\n"
+        "ADAPTER = Off()\n"
+    )
+    words = ["run", f"off_{SMALL}", f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1"]
+    done = pagebench(*words, "--kernel", "off.py", "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["status"] for row in rows] == ["wrong", "measured"]
+    assert rows[0]["time_us"] is None
+    assert f"off_{SMALL}: wrong" in done.stderr.replace(" [wall, cold]", "")
+
+
+def test_list_gives_every_cell_and_why(tmp_path: Path) -> None:
+    done = pagebench("list", "--suite", "pages", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert "What does page size cost" in lines[0]
+    assert len(lines) == 2 + 24
+    assert all("needs an NVIDIA GPU" in line for line in lines[2:])
+    rows = pagebench("list", "--suite", "smoke", "--json", cwd=tmp_path).stdout.splitlines()
+    assert all(json.loads(row)["runs"] for row in rows)
+
+
+def test_list_alone_gives_the_suites_with_their_questions(tmp_path: Path) -> None:
+    text = pagebench("list", cwd=tmp_path).stdout
+    for word in ("smoke", "placements", "pages", "plan", "kernels", "models", "xqa", "?"):
+        assert word in text
+
+
+def test_once_makes_one_checked_call_and_no_record(tmp_path: Path) -> None:
+    done = pagebench("once", f"gather_{SMALL}", "--device", "cpu", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["cell"] == f"gather_{SMALL}"
+    assert told["check"]["error_before"] < 0.01
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_says_which_kernels_run(tmp_path: Path) -> None:
+    found = json.loads(pagebench("doctor", "--device", "cpu", "--json", cwd=tmp_path).stdout)
+    assert found["kernels"]["gather"] == "runs"
+    assert "NVIDIA GPU" in found["kernels"]["xqa"]
+
+
+def test_report_draws_what_was_recorded_in_three_forms(tmp_path: Path) -> None:
+    words = ["run", f"gather_{SMALL}", "--seconds", "0.05", "--device", "cpu"]
+    pagebench(*words, "--processes", "2", "--out", "r.jsonl", cwd=tmp_path)
+    assert f"gather_{SMALL}" in pagebench("report", "r.jsonl", cwd=tmp_path).stdout
+    text = pagebench("report", "r.jsonl", "--markdown", cwd=tmp_path).stdout
+    assert text.startswith("| cell |")
+    row = json.loads(pagebench("report", "r.jsonl", "--json", cwd=tmp_path).stdout.splitlines()[0])
+    assert row["low_us"] <= row["time_us"] <= row["high_us"]
+    repeats = pagebench("report", "r.jsonl", "--repeats", cwd=tmp_path).stdout
+    assert "spread of medians" in repeats
+
+
+def test_progress_away_from_a_terminal_is_plain_and_says_what_remains(tmp_path: Path) -> None:
+    words = ["run", "gather_shared_p16_b4_l1024", "gather_distinct_p1_b4_l1024"]
+    done = pagebench(*words, "--seconds", "0.1", "--device", "cpu", cwd=tmp_path)
+    assert "\x1b" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("gather_shared_p16_b4_l1024 [wall, cold]: starting (2 left")
+    assert any(
+        line.startswith("gather_distinct_p1_b4_l1024") and "1 left, about" in line for line in lines
+    )

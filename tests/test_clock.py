@@ -1,0 +1,208 @@
+"""Clocks without a GPU: when sampling stops, what is warmed up, what makes a sample count."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes import FakeClock, FakeMonitor
+
+from pagebench.harness import clock as clocks
+from pagebench.harness.clock import ClockError, CuptiClock, EagerClock, EventClock, Rule
+from pagebench.harness.cupti import Kernel, Traced, TraceError
+
+
+def nothing() -> None:
+    pass
+
+
+def noisy(center: float, spread: float) -> Iterator[float]:
+    draw = random.Random(1)
+    while True:
+        yield center + draw.uniform(-spread, spread)
+
+
+def measured(times: Iterator[float], rule: Rule) -> Any:
+    return clocks.measure(FakeClock(times), nothing, nothing, FakeMonitor(1980), rule)  # type: ignore[arg-type]
+
+
+def test_sampling_stops_when_the_interval_is_narrow() -> None:
+    samples = measured(noisy(100, 0.1), Rule(half_width=0.002, least=50))
+    assert samples.stopped == "interval"
+    assert 50 <= len(samples.time_us) < 200
+
+
+def test_sampling_stops_at_the_most_samples_when_noise_stays() -> None:
+    samples = measured(noisy(100, 30), Rule(half_width=0.002))
+    assert (samples.stopped, len(samples.time_us)) == ("samples", 200)
+
+
+def test_sampling_stops_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 0.02
+        return now[0]
+
+    monkeypatch.setattr(clocks.time, "perf_counter", tick)
+    samples = measured(noisy(100, 30), Rule(seconds=1.0))
+    assert samples.stopped == "time"
+    assert 0 < len(samples.time_us) < 60
+
+
+def test_samples_keep_time_order_and_the_floor() -> None:
+    times = [5.0, 3.0, 9.0, 4.0]
+    samples = measured(iter(times), Rule(least=4, most=4))
+    assert samples.time_us == (5.0, 3.0, 9.0, 4.0)
+    assert samples.floor_us == 1.0
+
+
+def test_every_block_holds_the_device_state_at_its_first_sample() -> None:
+    clock, monitor = FakeClock(noisy(100, 30)), FakeMonitor(1980, 1500, 1500)
+    samples = clocks.measure(clock, nothing, nothing, monitor, Rule(seconds=1))  # type: ignore[arg-type]
+    assert samples.blocks[0].start == 0
+    assert samples.blocks[0].sm_mhz == 1980
+    assert len(samples.blocks) == monitor.readings
+
+
+def test_the_cache_is_prepared_before_every_call() -> None:
+    log: list[str] = []
+    clock = FakeClock(iter([1.0, 2.0]))
+    clocks.measure(
+        clock, lambda: log.append("run"), lambda: log.append("flush"),
+        FakeMonitor(1980), Rule(least=2, most=2),  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert log == ["flush", "run", "flush", "run"]
+
+
+def test_warm_up_goes_on_until_the_sm_clock_is_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    ramp = FakeMonitor(345, 345, 800, 1500, 1980, 1980, 1980)
+    clocks.warm_up(nothing, ramp, nothing, seconds=0.003)  # type: ignore[arg-type]
+    assert ramp.readings == 7
+
+
+def test_warm_up_gives_up_on_a_clock_that_never_settles() -> None:
+    class Restless(FakeMonitor):
+        def block(self, start: int) -> Any:
+            self._sm_mhz = [1000 + 500 * (self.readings % 2)]
+            return super().block(start)
+
+    restless = Restless(1000)
+    clocks.warm_up(nothing, restless, nothing, seconds=0.002)  # type: ignore[arg-type]
+    assert restless.readings > 3
+
+
+class FakeCuda:
+    """Stands for torch.cuda: a spin of n cycles outlasts a host that needs `host_cycles` to queue."""
+
+    def __init__(self, host_cycles: int) -> None:
+        self.host_cycles, self.spin, self.log = host_cycles, 0, list[str]()
+
+    def Event(self, enable_timing: bool) -> Any:
+        cuda = self
+
+        class Event:
+            def record(self) -> None:
+                cuda.log.append("event")
+
+            def query(self) -> bool:
+                return cuda.spin <= cuda.host_cycles
+
+            def synchronize(self) -> None:
+                cuda.log.append("wait")
+
+            def elapsed_time(self, other: object) -> float:
+                return 0.25
+
+        return Event()
+
+    def _sleep(self, cycles: int) -> None:
+        self.spin = cycles
+        self.log.append("spin")
+
+    def synchronize(self) -> None:
+        self.log.append("drain")
+
+
+def test_an_event_sample_is_prepared_drained_spun_and_bracketed_in_that_order() -> None:
+    cuda = FakeCuda(host_cycles=1)
+    clock = EventClock(cuda)
+    sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
+    assert cuda.log == ["flush", "drain", "spin", "event", "call", "event", "wait"]
+    assert (sample.time_us, sample.discarded) == (250.0, 0)
+
+
+def test_a_sample_whose_spin_ended_early_is_discarded_and_the_spin_lengthened() -> None:
+    cuda = FakeCuda(host_cycles=3 * clocks.FIRST_SPIN_CYCLES)
+    sample = EventClock(cuda).sample(nothing, lambda: cuda.log.append("flush"))
+    assert sample.discarded == 2
+    assert cuda.spin == 4 * clocks.FIRST_SPIN_CYCLES
+    assert cuda.log.count("flush") == 3  # each attempt starts from a cold cache
+
+
+def test_a_call_that_the_host_cannot_queue_behind_any_spin_is_an_error() -> None:
+    with pytest.raises(ClockError, match="wall clock"):
+        EventClock(FakeCuda(host_cycles=10**12)).sample(nothing, nothing)
+
+
+def test_the_eager_clock_hides_nothing() -> None:
+    cuda = FakeCuda(host_cycles=0)
+    EagerClock(cuda).sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
+    assert cuda.log == ["event", "call", "event", "wait"]
+
+
+class FakeTracer:
+    def __init__(self, *kernels: Kernel) -> None:
+        self._kernels = list(kernels)
+
+    def traced(self) -> Any:
+        tracer = self
+
+        class Scope:
+            def __enter__(self) -> Any:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def kernels(self) -> list[Kernel]:
+                return tracer._kernels
+
+        return Scope()
+
+
+def test_cupti_gives_the_span_the_sum_and_the_symbols() -> None:
+    tracer = FakeTracer(Kernel("decode<1>", 1000, 9000, 1), Kernel("merge", 9500, 11000, 2))
+    clock = CuptiClock(("decode", "merge"), FakeCuda(0), tracer)
+    sample = clock.sample(nothing, nothing)
+    assert sample.time_us == 10.0
+    assert sample.sum_us == 9.5
+    assert sample.kernels == ("decode<1>", "merge")
+
+
+def test_cupti_fails_on_a_kernel_that_the_adapter_did_not_promise() -> None:
+    tracer = FakeTracer(Kernel("other_backend", 0, 1, 1))
+    with pytest.raises(ClockError, match="saw other_backend"):
+        CuptiClock(("decode",), FakeCuda(0), tracer).sample(nothing, nothing)
+
+
+def test_cupti_fails_when_it_saw_no_kernel() -> None:
+    with pytest.raises(ClockError, match="no kernel"):
+        CuptiClock((), FakeCuda(0), FakeTracer()).sample(nothing, nothing)
+
+
+def test_kernels_without_a_correlation_id_of_the_call_are_an_error() -> None:
+    kernels = [Kernel("mine", 5, 6, 1), Kernel("stranger", 1, 2, 9)]
+    with pytest.raises(TraceError, match="1 of 2"):
+        Traced(1, {1}, kernels).kernels()
+    assert [k.name for k in Traced(1, {1, 9}, kernels).kernels()] == ["stranger", "mine"]
+
+
+def test_a_cpu_has_only_the_wall_clock() -> None:
+    with pytest.raises(ValueError, match="needs a GPU"):
+        clocks.make_clock("events", "cpu")
+    with pytest.raises(ValueError, match="use wall, events"):
+        clocks.make_clock("sundial", "cpu")
+    assert clocks.make_clock("wall", "cpu").name == "wall"

@@ -1,0 +1,53 @@
+"""The package as installed: mapped folders that shadow nobody, and a plugin that disturbs nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("layouts", "kernels", "profiles", "harness")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_are_flat_and_no_packages_of_their_own(room: str) -> None:
+    assert not (ROOT / room / "__init__.py").exists()
+    folders = [p.name for p in (ROOT / room).iterdir() if p.is_dir() and p.name != "__pycache__"]
+    assert folders == []
+
+
+def test_bare_room_names_do_not_resolve_into_this_tree() -> None:
+    code = f"import importlib.util as u; print([r for r in {ROOMS} if u.find_spec(r)])"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_room_is_declared_to_setuptools() -> None:
+    declared = PROJECT["tool"]["setuptools"]["package-dir"]
+    assert declared == {f"pagebench.{room}": room for room in ROOMS}
+
+
+def test_console_script_and_plugin_are_installed() -> None:
+    scripts = {entry.name: entry.value for entry in entry_points(group="console_scripts")}
+    plugins = {entry.name: entry.value for entry in entry_points(group="pytest11")}
+    assert scripts["pagebench"] == "pagebench.harness.cli:main"
+    assert plugins["pagebench"] == "pagebench.harness.pytest_plugin"
+
+
+def test_top_level_holds_what_the_design_gives_it_and_nothing_else() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    if not tracked:
+        pytest.skip("not a git checkout")
+    allowed = {*ROOMS, "tests", "docs", ".ci", ".gitignore", "pyproject.toml", "Makefile",
+               "README.md", "CHANGELOG.md", "LICENSE"}  # fmt: skip
+    assert {name.split("/")[0] for name in tracked} <= allowed
