@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Any
 
 from pagebench.kernels.registry import kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
@@ -14,6 +15,7 @@ from pagebench.layouts.sharing import Sharing, share
 
 # Batch and context by sharing, where the name gives none: the seed study's two XQA profiles.
 DEFAULT_SIZES = {"shared": (32, 8192), "distinct": (8, 4096), "prefix": (8, 4096)}
+CONTIGUOUS = Placement()
 DEFAULT_HEADS, DEFAULT_HEAD_DIM, DEFAULT_DTYPE = (16, 8), 128, "bf16"
 
 
@@ -63,12 +65,12 @@ MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A kernel, whose tokens it reads, where they lie, and the sizes. ValueError on impossible ones."""
+    """A kernel, whose tokens it reads, where they lie, and the sizes; else ValueError."""
 
     kernel: str
     sharing: Sharing
     shape: Shape
-    placement: Placement = Placement()
+    placement: Placement = CONTIGUOUS
 
     def __post_init__(self) -> None:
         self.placement.unit_pages(self.shape.page_size)
@@ -82,7 +84,7 @@ class Cell:
         batch, kv_len = DEFAULT_SIZES[self.sharing.kind]
         heads = (shape.q_heads, shape.kv_heads)
         optional = (
-            (self.placement.word, self.placement == Placement()),
+            (self.placement.word, self.placement == CONTIGUOUS),
             (f"p{shape.page_size}", False),
             (f"b{shape.batch}", shape.batch == batch),
             (f"l{shape.kv_len}", shape.kv_len == kv_len),
@@ -114,12 +116,19 @@ class Cell:
         kernel, sharing = axes.pop("kernel"), axes.pop("sharing")
         assert isinstance(kernel, str)
         assert isinstance(sharing, Sharing)
-        placement = axes.pop("placement", Placement())
+        placement = axes.pop("placement", CONTIGUOUS)
         assert isinstance(placement, Placement)
         batch, kv_len = DEFAULT_SIZES[sharing.kind]
-        q_heads, kv_heads = axes.pop("heads", DEFAULT_HEADS)  # type: ignore[misc]
-        sizes = {"batch": batch, "kv_len": kv_len, "q_heads": q_heads, "kv_heads": kv_heads} | axes
-        shape = Shape(**sizes)  # type: ignore[arg-type]
+        heads = axes.pop("heads", DEFAULT_HEADS)
+        assert isinstance(heads, tuple)
+        q_heads, kv_heads = heads
+        sizes: dict[str, Any] = {
+            "batch": batch,
+            "kv_len": kv_len,
+            "q_heads": q_heads,
+            "kv_heads": kv_heads,
+        } | axes
+        shape = Shape(**sizes)
         if shape.table_width == shape.pages(shape.kv_len):
             shape = replace(shape, table_tokens=None)  # padded to no more than tight is tight
         return cls(kernel, sharing, shape, placement)

@@ -43,7 +43,9 @@ app = typer.Typer(
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="cells by full name, or words that filter (xqa shared p16)", metavar="NAME"),
+    typer.Argument(
+        help="cells by full name, or words that filter (xqa shared p16)", metavar="NAME"
+    ),
 ]
 SuiteName = Annotated[str | None, typer.Option("--suite", help="only this suite's cells")]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
@@ -91,12 +93,10 @@ def _named(names: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def _filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
-    """Cells of one suite, or of all, that have every word given; ValueError where there are none."""
+    """Cells of one suite, or of all, that have every word; ValueError where there are none."""
     chosen = [find_suite(suite)] if suite else SUITES
     words = frozenset(word for name in names for word in name.split("_"))
-    cells = dict.fromkeys(
-        cell for each in chosen for cell in each.cells if matches(cell, words)
-    )
+    cells = dict.fromkeys(cell for each in chosen for cell in each.cells if matches(cell, words))
     if not cells:
         where = f"suite {suite}" if suite else "any suite"
         raise ValueError(f"no cell of {where} has all of: {' '.join(sorted(words))}")
@@ -125,7 +125,9 @@ def list_(
     boundary = find_suite(suite).boundary if suite else "run"
     rows = [(cell.name, refusal(cell, here, boundary)) for cell in cells]
     if as_json:
-        _print_json({"cell": name, "runs": reason is None, "reason": reason} for name, reason in rows)
+        _print_json(
+            {"cell": name, "runs": reason is None, "reason": reason} for name, reason in rows
+        )
         return
     if suite:
         print(f"{suite}: {find_suite(suite).question}")
@@ -246,8 +248,10 @@ def _sweep(todo: list[Job], path: Path, here: Device, kernel: Path | None) -> li
                 if record.status not in ("measured", "refused"):
                     show(f"{record.cell}: {record.status}: {record.reason}", keep=True)
         except KeyboardInterrupt:
-            show(f"stopped; {len(records)} records in {path}; go on with --resume --out {path}",
-                 keep=True)
+            show(
+                f"stopped; {len(records)} records in {path}; go on with --resume --out {path}",
+                keep=True,
+            )
             raise
     return records
 
@@ -266,6 +270,7 @@ def _progress() -> Iterator[Any]:
 
         console = Console(stderr=True)
         with console.status("") as status:
+
             def show(text: str, keep: bool = False) -> None:
                 if keep:
                     console.print(text, markup=False, highlight=False)
@@ -302,7 +307,11 @@ def _print_table(records: Sequence[Record]) -> None:
         table.add_column(heading, overflow="fold")
     for shown in rows:
         text = dict(zip(reports.HEADINGS, reports.cells_of(shown), strict=True))
-        time = "" if shown.low_us is None else f"{shown.time_us:.2f} [{shown.low_us:.2f}, {shown.high_us:.2f}]"
+        time = (
+            ""
+            if shown.low_us is None
+            else f"{shown.time_us:.2f} [{shown.low_us:.2f}, {shown.high_us:.2f}]"
+        )
         table.add_row(
             text["reproduce with"].removeprefix("pagebench run "),
             time.replace("[", "\\["),
@@ -367,9 +376,7 @@ def report(
         _print_table(records)
 
 
-def _grouped(
-    records: list[Record], repeats: bool
-) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+def _grouped(records: list[Record], repeats: bool) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     if not repeats:
         return reports.pivot(records)
     rows = reports.repeats(records)
@@ -402,8 +409,11 @@ def doctor(
         return
     for heading, found in findings.items():
         print(heading)
-        print(reports.plain(("", ""), [(f"  {key}", str(value)) for key, value in found.items()])
-              .lstrip("\n"))
+        print(
+            reports.plain(
+                ("", ""), [(f"  {key}", str(value)) for key, value in found.items()]
+            ).lstrip("\n")
+        )
 
 
 def _speed(here: Device, out: Path | None, as_json: bool) -> None:

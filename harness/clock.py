@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pagebench.harness.cupti import Tracer
-from pagebench.harness.record import MOST_SAMPLES, Samples
+from pagebench.harness.record import MOST_SAMPLES, Block, Samples
 from pagebench.harness.stats import summarise
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ClockError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed call: `time_us` from start to end; busy time and symbols where a profiler saw them."""
+    """One timed call: its span; busy time and symbols where a profiler saw them."""
 
     time_us: float
     sum_us: float | None = None
@@ -71,7 +71,7 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     """Samples of `run` in time order, with the device's state in blocks, until `rule` ends it."""
     floor = floor_us(clock)
     taken: list[Sample] = []
-    blocks = []
+    blocks: list[Block] = []
     started = block_ends = time.perf_counter()
     while not (stopped := _stopped(taken, rule, time.perf_counter() - started)):
         if not blocks or (monitor.reads and time.perf_counter() >= block_ends):
@@ -134,7 +134,7 @@ def _flat(readings: list[int | None]) -> bool:
 
 
 class WallClock:
-    """The host's clock round a synchronous call. With `synchronise`, also for host work on a GPU."""
+    """The host's clock round a synchronous call, or with `synchronise` round work on a GPU."""
 
     name = "wall"
 
@@ -160,7 +160,7 @@ def _torch_cuda() -> Any:
 
 
 class EventClock:
-    """CUDA events behind a spin kernel that hides the launch: prepare, drain, spin, event, call, event.
+    """CUDA events behind a spin that hides the launch: prepare, drain, spin, event, call, event.
 
     A sample counts only if its first event had not fired when the second was queued; otherwise the
     host was timed, the spin is doubled and the sample taken again.
@@ -226,7 +226,8 @@ def capture(run: Run) -> Run:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    return graph.replay  # type: ignore[no-any-return]
+    replay: Run = graph.replay
+    return replay
 
 
 class EagerClock:
@@ -254,13 +255,14 @@ class EagerClock:
 
 
 class CuptiClock:
-    """Kernel activity records of one call, found by correlation id: span, sum, count and symbols."""
+    """Kernel activity of one call, found by correlation id: span, sum and symbols."""
 
     name = "cupti"
 
     def __init__(self, symbols: tuple[str, ...], cuda: Any = None, tracer: Any = None) -> None:
         self._cuda = cuda or _torch_cuda()
         self._tracer, self._symbols = tracer or Tracer(), symbols
+        self._usual: tuple[str, ...] = ()
 
     def sample(self, run: Run, prepare: Run) -> Sample:
         prepare()
@@ -274,6 +276,7 @@ class CuptiClock:
         names = tuple(kernel.name for kernel in kernels)
         if run != self._null:
             self._check(names)
+            self._usual = names
         span = max(kernel.end_ns for kernel in kernels) - min(k.start_ns for k in kernels)
         busy = sum(kernel.end_ns - kernel.start_ns for kernel in kernels)
         return Sample(span / 1e3, busy / 1e3, names)
@@ -283,6 +286,11 @@ class CuptiClock:
         if self._symbols and strangers:
             raise ClockError(
                 f"expected kernels named {', '.join(self._symbols)}; saw {', '.join(names)}"
+            )
+        if self._usual and names != self._usual:
+            raise ClockError(
+                f"calls before ran {len(self._usual)} kernels, this one {len(names)}: "
+                "activity was lost, or the call changed"
             )
 
     def null(self) -> Run:

@@ -37,7 +37,7 @@ class Traced:
     seen: list[Kernel] = field(default_factory=list)
 
     def kernels(self) -> list[Kernel]:
-        """The call's kernels in launch order; TraceError if it also ran some that are not its own."""
+        """The call's kernels in launch order; TraceError if some are not of the call."""
         mine = [kernel for kernel in self.seen if kernel.correlation in self.correlations]
         if len(mine) != len(self.seen):
             raise TraceError(

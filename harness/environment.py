@@ -1,4 +1,4 @@
-"""What a number depends on besides its cell: device, driver, clocks, versions, commit, neighbours."""
+"""What a number depends on besides its cell: device, clocks, versions, commit, neighbours."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _git(root: Path, *words: str) -> str | None:
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Everything that stays the same while a worker lives, and who else uses the GPU now."""
+    """Everything that stays the same while a worker lives."""
     common = {"versions": versions(), **commit(), "os": f"{platform.system()} {platform.machine()}"}
     return common | (_cpu() if device.kind == "cpu" else gpu_facts(device))
 
@@ -89,7 +89,7 @@ def _cpu_name() -> str:
 
 
 def gpu_facts(device: Device) -> dict[str, Any]:
-    """Name, UUID, driver, clocks, power limit, ECC, MIG and neighbours, through NVML."""
+    """Name, UUID, driver, clocks, power limit, ECC and MIG, through NVML."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -114,7 +114,6 @@ def gpu_facts(device: Device) -> dict[str, Any]:
         "power_limit_w": milliwatts / 1000 if milliwatts else None,
         "ecc": None if ecc is None else bool(ecc[0]),
         "mig": None if mig is None else bool(mig[0]),
-        "other_processes": other_processes(device),
     }
 
 

@@ -90,9 +90,7 @@ def _pack_flashinfer(release: str, python: str) -> None:
         _pack(packed, tree, ".")
 
 
-def unpack_flashinfer(
-    release: str, python: str, where: Path, *, sources: bool = True
-) -> Path:
+def unpack_flashinfer(release: str, python: str, where: Path, *, sources: bool = True) -> Path:
     """Download FlashInfer's wheel and unpack it under `where`; returns the folder to import from.
 
     Without `sources` only what Python imports: a tenth of the files, and enough to read signatures.
@@ -114,7 +112,7 @@ def _pack(packed: Path, tree: Path, inside: str) -> None:
 
 
 def needed_modules(cells: Iterable[Cell]) -> list[tuple[str, ...]]:
-    """FlashInfer modules that the cells compile: (kernel, dtype, head dim, page, group), once each."""
+    """FlashInfer modules the cells compile, once each: (kernel, dtype, head dim, page, group)."""
     found = dict.fromkeys(_module(cell) for cell in cells)
     return [module for module in found if module is not None]
 
@@ -152,7 +150,7 @@ def _build_modules(arch: str, release: str) -> None:
 
 
 def _prepare_compiler(arch: str, scratch: Path) -> None:
-    """Modules link against the driver library, which this machine lacks: a stub of that name will do."""
+    """Modules link against the driver library, which this machine lacks: a stub will do."""
     os.environ["FLASHINFER_CUDA_ARCH_LIST"] = arch
     os.environ["FLASHINFER_WORKSPACE_BASE"] = str(scratch)
     os.environ.setdefault("CUDA_HOME", CUDA_HOME)

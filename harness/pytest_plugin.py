@@ -45,7 +45,9 @@ REPLAY = ReplayClock()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("pagebench_sweeps", "measure pagebench's cells on --benchmark-only", "bool", False)
+    parser.addini(
+        "pagebench_sweeps", "measure pagebench's cells on --benchmark-only", "bool", False
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -107,7 +109,11 @@ def device_benchmark(request: pytest.FixtureRequest) -> Callable[..., Samples]:
     benchmark = request.getfixturevalue("benchmark")
 
     def measure(
-        run: Callable[[], object], *, l2: str = "cold", clock: str | None = None, seconds: float = 1.0
+        run: Callable[[], object],
+        *,
+        l2: str = "cold",
+        clock: str | None = None,
+        seconds: float = 1.0,
     ) -> Samples:
         from pagebench.harness.own import time_call
 

@@ -81,10 +81,13 @@ class Record:
         if self.status not in STATUSES:
             raise ValueError(f"status {self.status}; there are {', '.join(STATUSES)}")
         if (self.status == "measured") != (self.samples is not None):
-            raise ValueError(f"a {self.status} record must {'' if self.samples is None else 'not '}"
-                             "have samples")
+            raise ValueError(
+                f"a {self.status} record must {'' if self.samples is None else 'not '}have samples"
+            )
         if (self.status == "measured") != (self.reason is None):
-            raise ValueError(f"a {self.status} record and reason {self.reason!r} do not go together")
+            raise ValueError(
+                f"a {self.status} record and reason {self.reason!r} do not go together"
+            )
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
@@ -109,7 +112,8 @@ class Record:
 def _samples(line: Mapping[str, Any] | None) -> Samples | None:
     if line is None:
         return None
-    blocks = tuple(Block(**block | {"throttle": tuple(block["throttle"])})
-                   for block in line["blocks"])
+    blocks = tuple(
+        Block(**block | {"throttle": tuple(block["throttle"])}) for block in line["blocks"]
+    )
     lists = {name: tuple(line.get(name, ())) for name in ("time_us", "sum_us", "kernels")}
     return Samples(**dict(line) | lists | {"blocks": blocks})

@@ -38,7 +38,16 @@ class Row:
 
 
 HEADINGS = (
-    *("cell", "boundary", "clock, L2", "time us", "95 % interval", "floor us", "GB/s", "of nominal"),
+    *(
+        "cell",
+        "boundary",
+        "clock, L2",
+        "time us",
+        "95 % interval",
+        "floor us",
+        "GB/s",
+        "of nominal",
+    ),
     *("resolved kernel", "splits", "note", "reproduce with"),
 )
 
@@ -79,7 +88,7 @@ def _gbps(record: Record, summary: Summary | None) -> float | None:
 def command(record: Record) -> str:
     """The command that measures this again; options that are the default are left out."""
     usual_clock = "wall" if record.device == "cpu" or record.boundary == "plan" else "events"
-    usual_l2 = "warm" if record.boundary == "plan" else "cold"
+    usual_l2 = "warm" if record.boundary == "plan" or record.clock == "eager" else "cold"
     options = (
         (" --device cpu", record.device != "cpu"),
         (f" --boundary {record.boundary}", record.boundary == "run"),

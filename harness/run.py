@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pagebench.harness import clock as clocks
 from pagebench.harness.cell import Cell
-from pagebench.harness.environment import Monitor, environment
+from pagebench.harness.environment import Monitor, environment, other_processes
 from pagebench.harness.record import Record, Samples
 from pagebench.harness.stats import summarise
 from pagebench.kernels.adapter import Adapter, Call
@@ -106,6 +106,12 @@ class Session:
             self.facts["flush_bytes"] = size
         return self.flush
 
+    def facts_now(self) -> dict[str, Any]:
+        """The environment, with who else uses the GPU at this moment."""
+        if self.device.kind == "cpu":
+            return self.facts
+        return self.facts | {"other_processes": other_processes(self.device)}
+
     def synchronise(self) -> None:
         if self.device.kind == "cuda":
             import torch
@@ -119,7 +125,7 @@ Progress = Callable[[str], None]
 def measure_cell(cell: Cell, options: Options, session: Session, progress: Progress) -> Record:
     """The record of one cell. Whatever goes wrong with the cell is in it, not raised."""
     began, started = time.perf_counter(), _now()
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Any] = {}
     try:
         samples = _measure(cell, options, session, progress, found)
         outcome: dict[str, Any] = {"status": "measured", "samples": samples}
@@ -130,7 +136,7 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
     return Record(
         **_identity(cell, options, session.device),
         started=started,
-        environment=session.facts,
+        environment=session.facts_now(),
         elapsed_s=round(time.perf_counter() - began, 2),
         **found,
         **outcome,
@@ -156,7 +162,7 @@ def _identity(cell: Cell, options: Options, device: Device) -> dict[str, Any]:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _one_line(error: Exception) -> str:
@@ -169,7 +175,7 @@ def _measure(
     options: Options,
     session: Session,
     progress: Progress,
-    found: dict[str, Mapping[str, Any]],
+    found: dict[str, Any],
 ) -> Samples:
     """The samples of a cell; what was learnt on the way goes into `found`, also when it fails."""
     reason = refusal(cell, session.device, options.boundary)
@@ -177,7 +183,9 @@ def _measure(
         raise Failure("refused", reason)
     adapter = find_kernel(cell.kernel)
     work = predict(cell.shape, cell.sharing, adapter.lowering(cell.shape))
-    found["predicted"] = asdict(work) | {"device_bytes": device_bytes(cell, adapter, options, session)}
+    found["predicted"] = asdict(work) | {
+        "device_bytes": device_bytes(cell, adapter, options, session)
+    }
     _refuse_memory(found["predicted"]["device_bytes"], session.device)
     progress("placing")
     batch = build(cell, adapter, options, session.device, found)
@@ -190,7 +198,9 @@ def _measure(
         progress("timing")
         plan = _planner(call, batch)
         clocks.warm_up(plan, session.monitor, session.synchronise)
-        return _plausible(clocks.measure(clock, plan, _nothing, session.monitor, rule), None, session)
+        return _plausible(
+            clocks.measure(clock, plan, _nothing, session.monitor, rule), None, session
+        )
     checker = Checker(batch, call, session, found)
     checker.check("before")
     run = call.run
@@ -221,7 +231,7 @@ def build(
     adapter: Adapter,
     options: Options,
     device: Device,
-    found: dict[str, Mapping[str, Any]],
+    found: dict[str, Any],
 ) -> Batch:
     """Table, checks and tensors of a cell. Planning alone takes no KV pool."""
     table = page_table(cell.shape, cell.sharing, cell.placement, device.torch_name)
@@ -271,9 +281,7 @@ def free_bytes(device: Device) -> int | None:
 class Checker:
     """Holds a call's output to the oracle's, before and after timing, on requests drawn once."""
 
-    def __init__(
-        self, batch: Batch, call: Call, session: Session, found: dict[str, Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, batch: Batch, call: Call, session: Session, found: dict[str, Any]) -> None:
         self._batch, self._call, self._session = batch, call, session
         self._requests = _draw_requests(batch)
         self._expected: Tensor | None = None
@@ -314,7 +322,8 @@ class Checker:
             raise Failure("wrong", f"{when} timing some of the output was not written")
         if bool(out.isnan().any()):
             raise Failure(
-                "poisoned", f"{when} timing the output holds NaN: memory that no request owns was read"
+                "poisoned",
+                f"{when} timing the output holds NaN: memory that no request owns was read",
             )
 
     def _error(self, requests: list[int], expected: Tensor) -> float:
@@ -324,7 +333,7 @@ class Checker:
         return float((difference.norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max())
 
     def check_fresh(self, replay: Callable[[], object]) -> None:
-        """A captured graph must answer for the newest plan: change lengths, plan, replay, compare."""
+        """A captured graph must answer for the newest plan: new lengths, plan, replay, compare."""
         batch = self._batch
         shorter = batch.with_lengths(_shorter(batch))
         requests = self._requests[:FRESHNESS_REQUESTS]
@@ -348,11 +357,12 @@ def _draw_requests(batch: Batch) -> list[int]:
 
 
 def _shorter(batch: Batch) -> np.ndarray:
-    """Lengths between half of each request's and its own, less one token at least where it can be."""
+    """Lengths between half of each request's and its own, a token less at least."""
     lengths = batch.table.lengths
     draws = hash_numpy(batch.shape.seed, FRESHNESS_STREAM, np.arange(len(lengths)))
     less = 1 + (draws % np.maximum(lengths // 2, 1).astype(np.uint64)).astype(np.int64)
-    return np.maximum(lengths - less, 1)
+    shorter: np.ndarray = np.maximum(lengths - less, 1)
+    return shorter
 
 
 def _plausible(samples: Samples, work: Work | None, session: Session) -> Samples:

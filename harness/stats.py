@@ -101,7 +101,7 @@ def _split(ordered: np.ndarray) -> int:
 
 
 def _dip_p(ordered: np.ndarray) -> float:
-    """p of unimodality. Clocks tick: ties are spread over one tick, or every tick would be a mode."""
+    """p of one mode. Clocks tick: ties are spread over a tick, or every tick would be a mode."""
     from diptest import diptest
 
     steps = np.diff(ordered)

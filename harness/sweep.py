@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pagebench.harness import store
@@ -39,23 +39,39 @@ class Job:
 
 
 def jobs(
-    cells: Iterable[Cell], options: Options, clocks: Iterable[str], l2: Iterable[str], processes: int
+    cells: Iterable[Cell],
+    options: Options,
+    clocks: Iterable[str],
+    l2: Iterable[str],
+    processes: int,
 ) -> list[Job]:
-    """Every cell with every clock and L2 state, all of them in each process before the next."""
+    """Every cell with every clock and L2 state, all of them in each process before the next.
+
+    The eager clock prepares nothing, so its cache is warm whatever was asked for.
+    """
     cells, clocks, l2 = tuple(cells), tuple(clocks), tuple(l2)
-    return [
-        Job(cell, replace(options, clock=clock, l2=state, process=process))
+    every = (
+        Job(
+            cell,
+            replace(
+                options,
+                clock=clock,
+                l2="warm" if clock == "eager" else state,
+                process=process,
+            ),
+        )
         for process in range(processes)
         for cell in cells
         for clock in clocks
         for state in l2
-    ]
+    )
+    return list(dict.fromkeys(every))
 
 
 def default_path() -> Path:
     """runs/<UTC time>_<commit>[_dirty].jsonl"""
     state = commit()
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     dirty = "_dirty" if state["dirty"] else ""
     return Path("runs") / f"{stamp}_{(state['commit'] or 'nocommit')[:8]}{dirty}.jsonl"
 
@@ -82,9 +98,7 @@ def sweep(
         yield record
 
 
-def _measure(
-    job: Job, pool: Pool, device: Device, progress: Callable[[Job, str], None]
-) -> Record:
+def _measure(job: Job, pool: Pool, device: Device, progress: Callable[[Job, str], None]) -> Record:
     reason = refusal(job.cell, device, job.options.boundary)
     if reason:
         return unmeasured(job.cell, job.options, device, "refused", reason)

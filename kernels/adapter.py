@@ -53,7 +53,7 @@ class Adapter(Protocol):
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> str | None:
     """The refusal of a kernel that needs a GPU of compute capability `least` or newer."""
     if device.kind == "cpu":
-        return f"{kernel} needs an NVIDIA GPU, and the device is the CPU; reference and gather run on it"
+        return f"{kernel} needs an NVIDIA GPU; on the CPU use reference or gather"
     if device.capability is not None and device.capability < least:
         return f"{kernel} needs compute capability {least[0]}.{least[1]} or newer; this is {device}"
     return None

@@ -46,11 +46,13 @@ def find_device(wanted: str = "auto") -> Device:
         return gpus[index]
     if kind == "auto":
         return CPU
-    raise ValueError(f"device {wanted}: {NO_GPU if not gpus else f'the last is cuda:{len(gpus)-1}'}")
+    raise ValueError(
+        f"device {wanted}: {NO_GPU if not gpus else f'the last is cuda:{len(gpus) - 1}'}"
+    )
 
 
 def _gpus() -> list[Device]:
-    """The GPUs in CUDA's order, from NVML where its Python binding is installed, else from torch."""
+    """The GPUs in CUDA's order, from NVML where its binding is installed, else from torch."""
     if not Path("/proc/driver/nvidia").exists() and not Path("/dev/nvidiactl").exists():
         return []
     try:
@@ -74,14 +76,13 @@ def _gpus() -> list[Device]:
 
 
 def visible_handles() -> list[object]:
-    """NVML handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order. NVML is initialised."""
+    """NVML handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; NVML is on."""
     import pynvml
 
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return [
-            pynvml.nvmlDeviceGetHandleByIndex(index)
-            for index in range(pynvml.nvmlDeviceGetCount())
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
     words = [word.strip() for word in listed.split(",") if word.strip()]
     return [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_BYTES = 128 << 20  # the size FlashInfer's documentation recommends
 INT_WORKSPACE_BYTES = 8 << 20  # the wrapper's own, device side
-# Groups the CUDA-core kernel is compiled for: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
+# Groups of the CUDA-core kernel: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
 GROUPS_0_6 = (1, 2, 3, 4, 8)
 GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
 MERGE_SYMBOL = "PersistentVariableLengthMergeStatesKernel"
@@ -63,7 +63,9 @@ class FlashInferDecode:
 
     def _refuses_types(self, shape: Shape) -> str | None:
         if shape.page_size == 1 and shape.kv_layout == "HND":
-            return f"{self.name} at p1 takes a token-flat pool, which has no HND layout: leave out hnd"
+            return (
+                f"{self.name} at p1 takes a token-flat pool, which has no HND layout: leave out hnd"
+            )
         if self.backend == "fa3" and shape.dtype == "e4m3":
             return f"{self.name} takes e4m3 KV only with e4m3 queries; use bf16 or fp16"
         return None

@@ -30,7 +30,7 @@ class Gather:
         return None
 
     def workspace_bytes(self, shape: Shape) -> int:
-        """Gathered K and V, their copies in q's dtype, and the copy SDPA may expand per query head."""
+        """Gathered K and V, copies in q's dtype, and what SDPA may expand per query head."""
         gathered = shape.batch * shape.table_width * shape.page_size * shape.token_kv_bytes
         widening = DTYPE_BYTES[shape.q_dtype] // DTYPE_BYTES[shape.dtype]
         return gathered * (1 + widening * (1 + shape.group))
@@ -61,8 +61,12 @@ class Gather:
         replan(batch)
         masked = ", masked" if has_dead[0] else ""
         kernel = f"torch index_select + SDPA{masked}"
-        resolved = {"kernel": kernel, "splits": 1, "page_size": shape.page_size}
-        return Call(run, out, replan, resolved)
+        return Call(
+            run,
+            out,
+            replan,
+            {"kernel": kernel, "splits": 1, "page_size": shape.page_size},
+        )
 
 
 def _attend(batch: Batch, table: Tensor, dead: Tensor | None) -> Tensor:
@@ -70,7 +74,9 @@ def _attend(batch: Batch, table: Tensor, dead: Tensor | None) -> Tensor:
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    assert batch.q is not None and batch.k is not None and batch.v is not None
+    assert batch.q is not None
+    assert batch.k is not None
+    assert batch.v is not None
     k, v = (_gathered(batch, pool, table, dead) for pool in (batch.k, batch.v))
     q = batch.q[:, :, None]  # one query token: [batch, q_heads, 1, head_dim]
     mask = None if dead is None else ~dead

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # float32 [q_heads, head_dim]
-    """One query token over one context: q [q_heads, head_dim], k and v [length, kv_heads, head_dim].
+    """One query token, one context: q [q_heads, head_dim], k and v [length, kv_heads, head_dim].
 
     softmax(q k^T / sqrt(head_dim)) v, grouped-query heads in order (arXiv 2305.13245).
     """
@@ -81,12 +81,18 @@ class Reference:
             slots[:] = [slots_of(planned, r, lengths) for r in range(planned.shape.batch)]
 
         def run() -> None:
-            assert batch.q is not None and batch.k is not None and batch.v is not None
+            assert batch.q is not None
+            assert batch.k is not None
+            assert batch.v is not None
             for request, rows in enumerate(slots):
                 out[request] = attend(batch.q[request], batch.k[rows], batch.v[rows])
 
         replan(batch)
-        resolved = {"kernel": "torch einsum, fp32", "splits": 1, "page_size": 1}
+        resolved: dict[str, str | int] = {
+            "kernel": "torch einsum, fp32",
+            "splits": 1,
+            "page_size": 1,
+        }
         return Call(run, out, replan, resolved)
 
 

@@ -47,12 +47,13 @@ class Streams:
     @property
     def pages(self) -> np.ndarray:  # int64 [1 + batch]
         """Stored pages of each stream."""
-        return -(-self.tokens // self.page_size)
+        return np.ceil(self.tokens / self.page_size).astype(np.int64)
 
     @property
     def first_page(self) -> np.ndarray:  # int64 [1 + batch]
         """Number of the first stored page of each stream."""
-        return np.cumsum(self.pages) - self.pages
+        first: np.ndarray = np.cumsum(self.pages) - self.pages
+        return first
 
     @property
     def shared_pages(self) -> int:

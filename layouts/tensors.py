@@ -17,7 +17,6 @@ import numpy as np
 from pagebench.layouts.counter_hash import hash_torch
 from pagebench.layouts.lowering import Lowered, lower
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
-from pagebench.layouts.sharing import Streams
 from pagebench.layouts.table import PageTable
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _pool(table: PageTable, stream: int, kind: str) -> Tensor:
 
 
 def _stored_chunks(table: PageTable) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(first stored page, token keys, which of them are live) in chunks that bound scratch memory."""
+    """(first stored page, token keys, which of them live) in chunks that bound scratch memory."""
     import torch
 
     shape, streams, device = table.shape, table.streams, table.pages.device

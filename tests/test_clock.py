@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes import FakeClock, FakeMonitor
 
+from fakes import FakeClock, FakeMonitor
 from pagebench.harness import clock as clocks
 from pagebench.harness.clock import ClockError, CuptiClock, EagerClock, EventClock, Rule
 from pagebench.harness.cupti import Kernel, Traced, TraceError
@@ -95,7 +95,7 @@ def test_warm_up_gives_up_on_a_clock_that_never_settles() -> None:
 
 
 class FakeCuda:
-    """Stands for torch.cuda: a spin of n cycles outlasts a host that needs `host_cycles` to queue."""
+    """Stands for torch.cuda; a spin of more than `host_cycles` outlasts the queueing."""
 
     def __init__(self, host_cycles: int) -> None:
         self.host_cycles, self.spin, self.log = host_cycles, 0, list[str]()
@@ -186,6 +186,15 @@ def test_cupti_fails_on_a_kernel_that_the_adapter_did_not_promise() -> None:
     tracer = FakeTracer(Kernel("other_backend", 0, 1, 1))
     with pytest.raises(ClockError, match="saw other_backend"):
         CuptiClock(("decode",), FakeCuda(0), tracer).sample(nothing, nothing)
+
+
+def test_cupti_fails_when_a_later_call_shows_fewer_kernels() -> None:
+    tracer = FakeTracer(Kernel("decode", 0, 1, 1), Kernel("merge", 1, 2, 2))
+    clock = CuptiClock((), FakeCuda(0), tracer)
+    clock.sample(nothing, nothing)
+    tracer._kernels.pop()
+    with pytest.raises(ClockError, match="ran 2 kernels, this one 1"):
+        clock.sample(nothing, nothing)
 
 
 def test_cupti_fails_when_it_saw_no_kernel() -> None:

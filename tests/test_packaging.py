@@ -1,4 +1,4 @@
-"""The package as installed: mapped folders that shadow nobody, and a plugin that disturbs nobody."""
+"""The package as installed: mapped folders that shadow nobody, and its entry points."""
 
 from __future__ import annotations
 

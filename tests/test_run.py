@@ -10,7 +10,7 @@ import pytest
 
 from pagebench.harness import run as runs
 from pagebench.harness.cell import Cell
-from pagebench.harness.record import Record, Samples, Block
+from pagebench.harness.record import Block, Record, Samples
 from pagebench.harness.run import Failure, Options, Session, measure_cell
 from pagebench.kernels import registry
 from pagebench.kernels.adapter import Call
@@ -174,7 +174,7 @@ def gpu_session(nominal: float) -> Session:
 
 
 def test_more_distinct_bytes_a_second_than_dram_gives_are_rejected() -> None:
-    with pytest.raises(Failure, match="5000 GB/s .* 4800 GB/s") as caught:
+    with pytest.raises(Failure, match=r"5000 GB/s .* 4800 GB/s") as caught:
         runs._plausible(samples(100), work(500_000_000), gpu_session(4800))
     assert caught.value.status == "rejected"
     assert runs._plausible(samples(100), work(470_000_000), gpu_session(4800))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pagebench.harness.stats import Modes, interval_rank, summarise
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -23,9 +24,12 @@ def normal(mean: float, spread: float) -> Draw:
 
 def mixture(slow_us: float, share: float, spread: float = 0.5) -> Draw:
     """Most samples about 100 us, a share of them about `slow_us`."""
-    return lambda random, count: np.where(random.random(count) < share, slow_us, 100.0) + (
-        random.normal(0, spread, count)
-    )
+
+    def draw(random: np.random.Generator, count: int) -> np.ndarray:
+        middle = np.where(random.random(count) < share, slow_us, 100.0)
+        return middle + random.normal(0, spread, count)
+
+    return draw
 
 
 def ticking(draw: Draw, tick_us: float) -> Draw:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pagebench.harness.cell import Cell
 from pagebench.layouts.lowering import lower
 from pagebench.layouts.shape import Shape

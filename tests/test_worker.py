@@ -23,7 +23,7 @@ from pagebench.kernels.registry import _from_files, add_kernel_file
 
 QUICK = Options(clock="wall", seconds=0.05)
 SMALL = "distinct_p16_b2_l64"
-TROUBLE = '''
+TROUBLE = """
 import os, sys, time
 from pagebench.kernels.gather import Gather
 
@@ -42,7 +42,7 @@ class Trouble(Gather):
         return super().plan(batch, graph=graph)
 
 ADAPTER = Trouble()
-'''
+"""
 
 
 @pytest.fixture

@@ -1,0 +1,118 @@
+"""Every kernel and clock on a real GPU. Run with `make test` where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.run import Options, Session, default_options, measure_cell, refusal
+from pagebench.harness.worker import Pool
+from pagebench.kernels.device import find_device
+from pagebench.kernels.registry import find_kernel
+from pagebench.layouts.table import page_table
+
+pytestmark = pytest.mark.gpu
+
+KERNELS = {
+    "reference": (1, 16), "gather": (1, 16), "fidecode": (1, 16, 64), "fitc": (1, 16, 64),
+    "fifa3": (1, 64), "xqa": (16, 32, 64, 128), "tritontoken": (1,), "tritonrow": (1, 16, 128),
+    "tritontile": (1, 16, 64, 128),
+}  # fmt: skip
+LAYOUTS = (
+    "distinct_scatter_b5_l777_r60", "shared_block128_b7_l1500", "prefix50_churned128_b4_l2048_r20",
+    "distinct_grown128_b3_l999_w4096",
+)  # fmt: skip
+CASES = [f"{kernel}_{layout}_p{page}" for kernel, pages in KERNELS.items() for page in pages
+         for layout in LAYOUTS]  # fmt: skip
+QUICK = 0.1
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session(find_device())
+
+
+def runnable(name: str) -> Cell:
+    cell = Cell.parse(name)
+    reason = refusal(cell, find_device())
+    if reason:
+        pytest.skip(reason)
+    return cell
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_are_right_on_poisoned_permuted_and_ragged_pools(
+    name: str, session: Session
+) -> None:
+    options = replace(default_options(session.device), seconds=QUICK)
+    record = measure_cell(runnable(name), options, session, lambda stage: None)
+    assert record.status == "measured", record.reason
+
+
+@pytest.mark.parametrize(
+    "name", [f"{kernel}_distinct_scatter_p{pages[-1]}" for kernel, pages in KERNELS.items()]
+)
+def test_calls_repeat_to_the_bit(name: str) -> None:
+    from pagebench.layouts.tensors import materialise
+
+    cell = runnable(name)
+    adapter = find_kernel(cell.kernel)
+    table = page_table(cell.shape, cell.sharing, cell.placement, "cuda")
+    call = adapter.plan(materialise(table, adapter.lowering(cell.shape)), graph=False)
+    assert call.out is not None
+    call.run()
+    first = call.out.clone()
+    for _ in range(20):
+        call.run()
+        assert (call.out == first).all()
+
+
+@pytest.mark.parametrize("kernel", ["fidecode_distinct_p1", "xqa_distinct_p16",
+                                    "tritontile_distinct_p16", "fitc_distinct_p64"])  # fmt: skip
+def test_a_captured_graph_follows_a_newer_plan(kernel: str, session: Session) -> None:
+    options = Options(clock="graph", seconds=QUICK)
+    record = measure_cell(runnable(kernel), options, session, lambda stage: None)
+    assert record.status == "measured", record.reason
+    assert record.check["error_replanned"] <= record.check["tolerance"]
+
+
+def test_a_captured_graph_that_holds_an_old_plan_is_found(session: Session) -> None:
+    options = Options(clock="graph", seconds=QUICK)
+    cell = Cell.parse("reference_distinct_p16_b2_l256")
+    record = measure_cell(cell, options, session, lambda stage: None)
+    assert record.status == "wrong"
+    assert "newer plan" in str(record.reason)
+
+
+@pytest.mark.parametrize("placement", ["contiguous", "scatter", "block128", "churned1", "grown1"])
+def test_tables_are_the_same_on_the_gpu_as_on_the_cpu(placement: str) -> None:
+    cell = Cell.parse(f"reference_distinct_{placement}_p1_b7_l3000_r30")
+    here, there = (
+        page_table(cell.shape, cell.sharing, cell.placement, device) for device in ("cpu", "cuda")
+    )
+    assert (here.pages == there.pages.cpu()).all()
+
+
+def test_cold_and_warm_are_two_states(session: Session) -> None:
+    cell = runnable("fidecode_distinct_p1_b2")
+    times = []
+    for l2 in ("cold", "warm"):
+        record = measure_cell(cell, Options(l2=l2, seconds=1), session, lambda stage: None)
+        assert record.samples is not None
+        times.append(sorted(record.samples.time_us)[len(record.samples.time_us) // 2])
+    assert times[1] < times[0]
+
+
+def test_the_profiler_sees_the_kernel_that_the_adapter_promised() -> None:
+    cell = runnable("fidecode_distinct_p1")
+    with Pool(find_device()) as pool:
+        record = pool.measure(cell, Options(clock="cupti", seconds=QUICK), lambda stage: None)
+    assert record.samples is not None, record.reason
+    assert "BatchDecodeWithPagedKVCacheKernel" in record.samples.kernels[0]
+    assert "MergeStates" in record.samples.kernels[1]
+    assert all(
+        busy <= span + 1e-3
+        for busy, span in zip(record.samples.sum_us, record.samples.time_us, strict=True)
+    )
