@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def test_a_name_reads_back_as_its_cell(cell: Cell) -> None:
 
 @BOUNDED
 @given(cells(), st.randoms())
-def test_the_order_of_words_does_not_matter(cell: Cell, random: st.random.Random) -> None:
+def test_the_order_of_words_does_not_matter(cell: Cell, random: Random) -> None:
     words = cell.name.split("_")
     random.shuffle(words)
     assert Cell.parse("_".join(words)) == cell
