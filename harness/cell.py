@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from pagebench.kernels.registry import kernel_names
+from pagebench.kernels.registry import is_kernel, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.sharing import Sharing, share
@@ -73,7 +73,11 @@ class Cell:
     placement: Placement = CONTIGUOUS
 
     def __post_init__(self) -> None:
-        self.placement.unit_pages(self.shape.page_size)
+        shape = self.shape
+        if shape.table_tokens and shape.table_width == shape.pages(shape.kv_len):
+            # Padded to no more than tight is tight: one cell, one name.
+            object.__setattr__(self, "shape", replace(shape, table_tokens=None))
+        self.placement.unit_pages(shape.page_size)
         if self.sharing.kind == "prefix":
             share(self.sharing, self.shape)
 
@@ -128,10 +132,7 @@ class Cell:
             "q_heads": q_heads,
             "kv_heads": kv_heads,
         } | axes
-        shape = Shape(**sizes)
-        if shape.table_width == shape.pages(shape.kv_len):
-            shape = replace(shape, table_tokens=None)  # padded to no more than tight is tight
-        return cls(kernel, sharing, shape, placement)
+        return cls(kernel, sharing, Shape(**sizes), placement)
 
     def axes(self) -> dict[str, object]:
         """Every axis by name, defaults included."""
@@ -166,18 +167,21 @@ def read_words(name: str) -> dict[str, object]:
 
 
 def _read_word(word: str, name: str) -> tuple[str, object]:
-    if word in kernel_names():
-        return "kernel", word
     for axis, (pattern, read) in WORDS.items():
         match = pattern.fullmatch(word)
         if match and len(word) <= 20:  # no axis has a number this long; int() limits its digits
-            return axis, read(match[1])
+            try:
+                return axis, read(match[1])
+            except ValueError as error:
+                raise CellNameError(f"{name}: {error}") from error
+    if is_kernel(word):
+        return "kernel", word
     raise CellNameError(f"{name}: unknown word {word or '(empty)'}{_nearest(word)}")
 
 
 def _nearest(word: str) -> str:
     known = (*kernel_names(), *EXAMPLES)
-    near = get_close_matches(word, known, n=1, cutoff=0.4)
+    near = get_close_matches(word.lower(), known, n=1, cutoff=0.4)
     return f"; did you mean {near[0]}?" if near else f"; words are like {', '.join(EXAMPLES[:8])}"
 
 
@@ -189,6 +193,8 @@ def matches(cell: Cell, words: frozenset[str]) -> bool:
         cell.placement.word,
         f"b{shape.batch}",
         f"l{shape.kv_len}",
+        f"r{shape.ragged_percent}",
+        f"s{shape.seed}",
         f"h{shape.q_heads}x{shape.kv_heads}",
         f"d{shape.head_dim}",
         shape.dtype,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +44,7 @@ class Sample:
     sum_us: float | None = None
     kernels: tuple[str, ...] = ()
     discarded: int = 0
+    sm_mhz: float | None = None  # from the spin just before: cycles over its duration
 
 
 class Clock(Protocol):
@@ -81,12 +82,30 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     return Samples(
         time_us=tuple(round(sample.time_us, 3) for sample in taken),
         floor_us=round(floor, 3),
-        blocks=tuple(blocks),
+        blocks=_with_spin_clocks(blocks, taken),
         stopped=stopped,
         discarded=sum(sample.discarded for sample in taken),
         sum_us=tuple(round(sample.sum_us, 3) for sample in taken if sample.sum_us is not None),
         kernels=taken[-1].kernels,
     )
+
+
+def _with_spin_clocks(blocks: list[Block], taken: list[Sample]) -> tuple[Block, ...]:
+    """Blocks with the median clock that their samples' spins ran at.
+
+    NVML is asked between samples, when the GPU idles and its clock is back up; the spin runs right
+    before the call, at the clock that the calls before have left it.
+    """
+    ends = [block.start for block in blocks[1:]] + [len(taken)]
+    return tuple(
+        replace(block, spin_mhz=_median_clock(taken[block.start : end]))
+        for block, end in zip(blocks, ends, strict=True)
+    )
+
+
+def _median_clock(taken: list[Sample]) -> int | None:
+    clocks = sorted(sample.sm_mhz for sample in taken if sample.sm_mhz is not None)
+    return round(clocks[len(clocks) // 2]) if clocks else None
 
 
 def _stopped(taken: list[Sample], rule: Rule, elapsed_s: float) -> str | None:
@@ -170,6 +189,7 @@ class EventClock:
 
     def __init__(self, cuda: Any = None) -> None:
         self._cuda = cuda or _torch_cuda()
+        self._spin = self._cuda.Event(enable_timing=True)
         self._begin = self._cuda.Event(enable_timing=True)
         self._end = self._cuda.Event(enable_timing=True)
         self._cycles = FIRST_SPIN_CYCLES
@@ -179,6 +199,7 @@ class EventClock:
         while True:
             prepare()
             self._cuda.synchronize()
+            self._spin.record()
             self._cuda._sleep(self._cycles)
             self._begin.record()
             run()
@@ -186,7 +207,11 @@ class EventClock:
             spin_outlasted_queueing = not self._begin.query()
             self._end.synchronize()
             if spin_outlasted_queueing:
-                return Sample(self._begin.elapsed_time(self._end) * 1e3, discarded=discarded)
+                return Sample(
+                    self._begin.elapsed_time(self._end) * 1e3,
+                    discarded=discarded,
+                    sm_mhz=self._cycles / (self._spin.elapsed_time(self._begin) * 1e3),
+                )
             discarded += 1
             self._lengthen()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 TIMING_SCHEMA = 1
@@ -26,12 +27,16 @@ FAILURES = ("wrong", "poisoned", "rejected", "crashed")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """State of the device while the samples from `start` on were taken; None where unreadable."""
+    """State of the device while the samples from `start` on were taken; None where unreadable.
+
+    `sm_mhz` is what NVML says between samples, `spin_mhz` what the spin before a sample ran at.
+    """
 
     start: int
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     throttle: tuple[str, ...] = ()
+    spin_mhz: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,8 @@ class Samples:
     def __post_init__(self) -> None:
         if not self.time_us or len(self.time_us) > MOST_SAMPLES:
             raise ValueError(f"{len(self.time_us)} samples; a record holds 1 to {MOST_SAMPLES}")
-        if min(self.time_us) <= 0:
-            raise ValueError("a sample took no time")
+        if not all(0 < time < inf for time in self.time_us):
+            raise ValueError("a sample took no time, or no finite one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,8 @@ class Record:
         values = {name: value for name, value in line.items() if name in cls.__slots__}
         try:
             return cls(**values | {"samples": _samples(values.get("samples"))})
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"a field is missing or unknown: {error}") from error
 
 
 def _samples(line: Mapping[str, Any] | None) -> Samples | None:

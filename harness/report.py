@@ -114,8 +114,9 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
     reasons = {reason for block in record.samples.blocks for reason in block.throttle}
     if reasons:
         found.append(f"throttled ({', '.join(sorted(reasons))})")
-    clocks = [block.sm_mhz for block in record.samples.blocks if block.sm_mhz]
-    if clocks and max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
+    blocks = record.samples.blocks
+    clocks = [block.spin_mhz or block.sm_mhz or 0 for block in blocks]
+    if max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
         found.append(f"SM clock moved {min(clocks)} to {max(clocks)} MHz")
     if record.environment.get("other_processes"):
         found.append(f"{record.environment['other_processes']} other processes on the GPU")
@@ -198,22 +199,45 @@ def _repeat(group: list[Record]) -> tuple[str, ...]:
     )
 
 
+GAP_HEADINGS = ("events floor us", "events - cupti us", "allowed us", "within")
+
+
 def pivot(records: Iterable[Record]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Cells measured with several clocks: one column each, and events beside the cupti span."""
-    by_cell: dict[str, dict[str, Record]] = defaultdict(dict)
-    for record in records:
-        if record.samples:
-            by_cell[record.cell][record.clock] = record
-    clocks = sorted({clock for found in by_cell.values() for clock in found})
-    headings = ["cell", *(f"{clock} us" for clock in clocks)]
+    """One row a cell, boundary and L2 state, one column a clock; events beside the cupti span.
+
+    The eager clock has no L2 state of its own choosing, so it stands beside every one.
+    """
+    measured = [record for record in records if record.samples]
+    rows: dict[tuple[str, ...], dict[str, Record]] = {}
+    for record in measured:
+        if record.clock != "eager":
+            rows.setdefault(_state(record), {})[record.clock] = record
+    for record in measured:
+        if record.clock == "eager":
+            beside = [found for state, found in rows.items() if state[0] == record.cell]
+            for found in beside or [rows.setdefault(_state(record), {})]:
+                found["eager"] = record
+    clocks = sorted({clock for found in rows.values() for clock in found})
     compares = {"events", "cupti"} <= set(clocks)
-    if compares:
-        headings += ["events floor us", "events - cupti us", "allowed us", "within"]
-    rows = [
-        (cell, *(_median(found.get(clock)) for clock in clocks), *(_gap(found) if compares else ()))
-        for cell, found in by_cell.items()
+    headings = ["cell", *(f"{clock} us" for clock in clocks), *(GAP_HEADINGS if compares else ())]
+    table = [
+        (
+            ", ".join(state),
+            *(_median(found.get(clock)) for clock in clocks),
+            *(_gap(found) if compares else ()),
+        )
+        for state, found in rows.items()
     ]
-    return headings, rows
+    return headings, table
+
+
+def _state(record: Record) -> tuple[str, ...]:
+    """The cell, and what of its boundary and L2 state is not the default."""
+    words = (
+        record.boundary if record.boundary != "run" else "",
+        record.l2 if record.l2 != "cold" else "",
+    )
+    return (record.cell, *filter(None, words))
 
 
 def _median(record: Record | None) -> str:

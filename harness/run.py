@@ -166,8 +166,9 @@ def _now() -> str:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or "no message"
-    return f"{type(error).__name__}: {text}"[:500]
+    """The error's first line: what follows in CUDA's are hints at how to debug torch."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0]}"[:500]
 
 
 def _measure(

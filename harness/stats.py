@@ -13,6 +13,7 @@ CONFIDENCE = 0.95
 DIP_LEVEL = 0.01
 # ... each holds this share of the samples, and their medians lie this far apart.
 LEAST_SHARE = 0.1
+SPIKES = 0.03  # share at either end that must not draw the split to itself
 LEAST_SEPARATION = 0.01
 
 
@@ -81,7 +82,7 @@ def _modes(ordered: np.ndarray) -> Modes | None:
     count = len(ordered)
     if count < 20 or ordered[-1] - ordered[0] < LEAST_SEPARATION * ordered[0]:
         return None
-    split = _split(ordered)
+    split = _split(np.clip(ordered, *np.quantile(ordered, [SPIKES, 1 - SPIKES])))
     fast, slow = _middle(ordered[:split]), _middle(ordered[split:])
     share = (count - split) / count
     if not LEAST_SHARE <= share <= 1 - LEAST_SHARE or slow - fast < LEAST_SEPARATION * fast:

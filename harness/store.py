@@ -10,6 +10,8 @@ from typing import Any
 
 from pagebench.harness.record import Record
 
+STARTS = ('{"cell":', '{"kind":')  # how a line of ours begins, also when a kill cut it off
+
 
 class StoreError(ValueError):
     """A results file that cannot be read or written."""
@@ -43,7 +45,8 @@ def _ends_whole(file: Any) -> bool:
 def read(paths: Iterable[Path]) -> Iterator[Record]:
     """Timing records of all files, in order. Records of other kinds are passed over.
 
-    A line that is no JSON is an error, unless a kill cut it off: then it has no record after all.
+    A line that is no JSON is an error, unless it begins as ours do: a kill cut it off, and what it
+    was about to say is measured again.
     """
     for path in paths:
         try:
@@ -57,11 +60,15 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
                     yield record
 
 
+def _is_start_of_ours(line: str) -> bool:
+    return any(line.startswith(start[: len(line)]) for start in STARTS)
+
+
 def _read_line(line: str, where: str) -> Record | None:
     try:
         value = json.loads(line)
     except json.JSONDecodeError:
-        if line.startswith('{"cell":'):  # the start of a record of ours, cut off
+        if _is_start_of_ours(line):
             return None
         raise StoreError(f"{where}: not a JSON record") from None
     if not isinstance(value, dict) or "kind" not in value:

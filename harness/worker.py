@@ -45,8 +45,9 @@ def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str)
         record = measure_cell(
             Cell.parse(name), options, session, lambda stage: pipe.send(("stage", stage))
         )
-        pipe.send(("record", record))
-        if record.status == "crashed" and not _usable(session):
+        usable = record.status != "crashed" or _usable(session)
+        pipe.send(("record", (record, usable)))
+        if not usable:
             return  # a sticky CUDA error: the context is lost, and this process with it
 
 
@@ -86,8 +87,11 @@ class Worker:
             while True:
                 kind, value = self._receive(stage)
                 if kind == "record":
-                    assert isinstance(value, Record)
-                    return value
+                    record, usable = value
+                    if not usable:
+                        self.close(kill=True)
+                    assert isinstance(record, Record)
+                    return record
                 stage = value
                 progress(stage)
         except (EOFError, OSError, TimeoutError) as loss:

@@ -35,13 +35,22 @@ class KernelError(ValueError):
 
 
 @cache
-def _targets() -> dict[str, str]:
-    added = {entry.name: entry.value for entry in entry_points(group="pagebench.kernels")}
-    return added | dict(ADAPTERS)
+def _installed() -> dict[str, str]:
+    """Kernels of other packages. Scanning for them reads every package's metadata: 0.3 s in a
+    full environment, so it is put off until a word is none of our own kernels."""
+    return {entry.name: entry.value for entry in entry_points(group="pagebench.kernels")}
+
+
+def _target(name: str) -> str | None:
+    return dict(ADAPTERS).get(name) or _installed().get(name)
 
 
 def kernel_names() -> tuple[str, ...]:
-    return (*_targets(), *_from_files)
+    return tuple(dict.fromkeys([*dict(ADAPTERS), *_installed(), *_from_files]))
+
+
+def is_kernel(name: str) -> bool:
+    return name in _from_files or _target(name) is not None
 
 
 @cache
@@ -54,10 +63,11 @@ def find_kernel(name: str) -> Adapter:
     """The adapter of that name; KernelError where there is none or its package fails to load."""
     if name in _from_files:
         return _from_files[name]
-    if name not in _targets():
+    target = _target(name)
+    if target is None:
         raise KernelError(f"no kernel {name}; there are {', '.join(kernel_names())}")
     try:
-        return _load(_targets()[name])
+        return _load(target)
     except (ImportError, AttributeError) as error:
         raise KernelError(f"kernel {name} does not load: {error}") from error
 
@@ -76,7 +86,7 @@ def add_kernel_file(path: Path) -> str:
         name = adapter.name
     except Exception as error:
         raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
-    if not (name.isascii() and name.isalnum() and name.islower()) or name in _targets():
+    if not (name.isascii() and name.isalnum() and name.islower()) or is_kernel(name):
         raise KernelError(f"--kernel {path}: the name {name} must be new, of [a-z0-9] only")
     _from_files[name] = adapter
     return name

@@ -13,7 +13,7 @@ import numpy as np
 from pagebench.layouts.counter_hash import hash_numpy
 
 CHURN_STREAM = 3
-ROUNDS = 8  # enough that no unit is where it started
+ROUNDS = 8  # of half the requests leaving, after two in which all do
 SLACK = 1.5  # pool capacity over live units: an engine that is two thirds full
 DECODED_SHARE = 1 / 8  # of a request's units, grown in lock-step with the others after its prefill
 

@@ -25,6 +25,10 @@ class Placement:
     kind: str = "contiguous"
     unit_tokens: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.kind in UNIT_KINDS and not self.unit_tokens:
+            raise ValueError(f"{self.word}: give the allocation unit in tokens, as {self.kind}128")
+
     @property
     def word(self) -> str:
         return self.kind if self.unit_tokens is None else f"{self.kind}{self.unit_tokens}"
@@ -32,7 +36,7 @@ class Placement:
     def unit_pages(self, page_size: int) -> int:
         """Pages in an allocation unit; ValueError where a unit is no whole number of pages."""
         unit = self.unit_tokens or page_size
-        if unit % page_size or unit == 0:
+        if unit % page_size:
             raise ValueError(
                 f"{self.word}: the allocation unit must be a multiple of the page size {page_size}"
             )

@@ -20,6 +20,7 @@ MOST = {
     "kv_heads": 2**10,
     "head_dim": 2**10,
 }
+MOST_SEED = 2**63 - 1
 LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
 
 
@@ -48,6 +49,8 @@ class Shape:
         for axis, most in MOST.items():
             if not 1 <= getattr(self, axis) <= most:
                 raise ValueError(f"{axis} is {getattr(self, axis)}; use 1 to {most}")
+        if not 0 <= self.seed <= MOST_SEED:
+            raise ValueError(f"seed {self.seed}: use 0 to {MOST_SEED}")
         if self.q_heads % self.kv_heads:
             raise ValueError(
                 f"{self.q_heads} query heads do not divide among {self.kv_heads} KV heads"
@@ -58,6 +61,8 @@ class Shape:
             raise ValueError(f"KV layout {self.kv_layout}: use one of {', '.join(KV_LAYOUTS)}")
         if not 0 <= self.ragged_percent <= 99:
             raise ValueError(f"ragged by {self.ragged_percent} %: use 0 to 99")
+        if self.table_tokens is not None and self.table_tokens > MOST["kv_len"]:
+            raise ValueError(f"a table of {self.table_tokens} tokens: use up to {MOST['kv_len']}")
         if self.table_tokens is not None and self.table_tokens < self.kv_len:
             raise ValueError(
                 f"a table of {self.table_tokens} tokens is narrower than the context of "

@@ -77,9 +77,8 @@ def share(sharing: Sharing, shape: Shape) -> Streams:
 
 def _prefix_tokens(sharing: Sharing, shape: Shape, shortest: int) -> int:
     wanted = shortest * (sharing.percent or 0) / 100
-    common = min(
-        round(wanted / PREFIX_GRANULE) * PREFIX_GRANULE, shortest // PREFIX_GRANULE * PREFIX_GRANULE
-    )
+    most = (shortest - 1) // PREFIX_GRANULE * PREFIX_GRANULE  # every tail keeps a token
+    common = min(round(wanted / PREFIX_GRANULE) * PREFIX_GRANULE, most)
     if common == 0:
         raise ValueError(
             f"{sharing.word} of {shortest} tokens is less than one run of {PREFIX_GRANULE}; "

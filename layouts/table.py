@@ -94,8 +94,9 @@ def check(table: PageTable) -> dict[str, int]:
 
     placed, device = table.placed, table.pages.device
     stored_count = table.streams.stored_pages
-    if not bool(((placed.pages >= 0) & (placed.pages < placed.pool_pages)).all()):
-        raise LayoutError("a page lies outside the pool")
+    for pages, end in ((placed.pages, placed.pool_pages), (table.pages, table.pool_pages)):
+        if not bool(((pages >= 0) & (pages < end)).all()):
+            raise LayoutError("a page lies outside the pool")
     owner = torch.full((table.pool_pages,), -1, dtype=torch.int32, device=device)
     owner[placed.pages.long()] = torch.arange(stored_count, dtype=torch.int32, device=device)
     if int((owner >= 0).sum()) != stored_count:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import flashinfer
+
 from pagebench.harness.cell import Cell
 from pagebench.kernels.registry import find_kernel
 from pagebench.layouts.table import page_table

@@ -12,6 +12,7 @@ from fakes import FakeClock, FakeMonitor
 from pagebench.harness import clock as clocks
 from pagebench.harness.clock import ClockError, CuptiClock, EagerClock, EventClock, Rule
 from pagebench.harness.cupti import Kernel, Traced, TraceError
+from pagebench.harness.record import Block
 
 
 def nothing() -> None:
@@ -130,8 +131,15 @@ def test_an_event_sample_is_prepared_drained_spun_and_bracketed_in_that_order() 
     cuda = FakeCuda(host_cycles=1)
     clock = EventClock(cuda)
     sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
-    assert cuda.log == ["flush", "drain", "spin", "event", "call", "event", "wait"]
+    assert cuda.log == ["flush", "drain", "event", "spin", "event", "call", "event", "wait"]
     assert (sample.time_us, sample.discarded) == (250.0, 0)
+    assert sample.sm_mhz == clocks.FIRST_SPIN_CYCLES / 250.0
+
+
+def test_a_block_holds_the_median_clock_of_its_spins() -> None:
+    taken = [clocks.Sample(1.0, sm_mhz=mhz) for mhz in (1980, 1990, 1970, 1500, 1510, 1520)]
+    blocks = clocks._with_spin_clocks([Block(0, 1980), Block(3, 1980)], taken)
+    assert [block.spin_mhz for block in blocks] == [1980, 1510]
 
 
 def test_a_sample_whose_spin_ended_early_is_discarded_and_the_spin_lengthened() -> None:

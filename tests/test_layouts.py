@@ -69,7 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
         head_dim=draw(st.sampled_from([3, 8])),
         dtype=draw(st.sampled_from(["bf16", "fp16", "e4m3"])),
         ragged_percent=ragged,
-        seed=draw(st.integers(0, 2**64)),
+        seed=draw(st.integers(0, 2**63 - 1)),
         table_tokens=draw(st.none() | st.integers(kv_len, kv_len + 200)),
     )
     return Case(shape, sharing, draw(placements(page)))
@@ -188,7 +188,7 @@ def test_the_same_case_gives_the_same_table(case: Case) -> None:
 
 
 @BOUNDED
-@given(st.integers(0, 2**64), st.integers(0, 2**64))
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_another_seed_gives_another_scatter(seed: int, other: int) -> None:
     assume(seed % 2**64 != other % 2**64)
     one, two = (Case(Shape(2, 64, 1, seed=s), DISTINCT, SCATTER).table for s in (seed, other))
@@ -420,7 +420,7 @@ def test_the_hash_is_splitmix64() -> None:
 
 
 @BOUNDED
-@given(st.integers(0, 2**64), st.integers(0, 10), st.integers(0, 2000))
+@given(st.integers(0, 2**63 - 1), st.integers(0, 10), st.integers(0, 2000))
 def test_a_permutation_holds_each_number_once(seed: int, stream: int, count: int) -> None:
     assert permutation(seed, stream, count, "cpu").sort().values.tolist() == list(range(count))
 
@@ -465,7 +465,7 @@ def test_the_first_values_are_these() -> None:
 
 
 @BOUNDED
-@given(st.integers(1, 2000), st.integers(0, 99), st.integers(0, 2**64))
+@given(st.integers(1, 2000), st.integers(0, 99), st.integers(0, 2**63 - 1))
 def test_lengths_lie_in_the_spread_and_the_first_is_longest(
     kv: int, ragged: int, seed: int
 ) -> None:

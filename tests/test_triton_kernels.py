@@ -17,6 +17,7 @@ from importlib.util import find_spec
 
 import pytest
 from packaging.version import Version
+
 from pagebench.kernels.device import CPU, Device
 from pagebench.kernels.triton_decode import (
     MAX_SPLITS,
@@ -112,6 +113,7 @@ CASES = (
 def run_case(case: Case) -> float:
     """Worst error of one planned call, after replanning where the case says so."""
     import numpy as np
+
     from pagebench.kernels.reference import expected_output
     from pagebench.layouts.table import page_table
     from pagebench.layouts.tensors import materialise

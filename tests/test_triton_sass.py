@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from pagebench.kernels.triton_decode import TritonDecode, Tuning
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
 
@@ -76,9 +77,10 @@ class Code:
 @cache
 def compiled(mode: str, page_size: int, dtype: str = "bf16") -> Code:
     import triton
-    from pagebench.kernels.triton_kernels import split_decode
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+
+    from pagebench.kernels.triton_kernels import split_decode
 
     shape = Shape(32, 8192, page_size, dtype=dtype)
     constants = TritonDecode("triton" + mode, mode, TUNING).constants(shape)
