@@ -115,8 +115,8 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
     if reasons:
         found.append(f"throttled ({', '.join(sorted(reasons))})")
     blocks = record.samples.blocks
-    clocks = [block.spin_mhz or block.sm_mhz or 0 for block in blocks]
-    if max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
+    clocks = [clock for block in blocks if (clock := block.spin_mhz or block.sm_mhz)]
+    if clocks and max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
         found.append(f"SM clock moved {min(clocks)} to {max(clocks)} MHz")
     if record.environment.get("other_processes"):
         found.append(f"{record.environment['other_processes']} other processes on the GPU")
