@@ -26,6 +26,7 @@ L2_STATES = ("cold", "warm")
 BLOCK_S = 0.05  # the device's state is read at least this often
 FLOOR_SAMPLES = 21
 FIRST_SPIN_CYCLES = 200_000  # 0.1 ms at 2 GHz: more than queueing one call costs
+LEAD_IN_CYCLES = 40_000  # 20 us; else the first event would fire before the spin is queued
 MOST_SPIN_CYCLES = 2_000_000_000
 FLUSH_OVER_CACHE = 4  # a partitioned L2 holds lines twice, and replacement is not exact
 LEAST_CPU_FLUSH, MOST_CPU_FLUSH = 64 << 20, 512 << 20
@@ -44,7 +45,8 @@ class Sample:
     sum_us: float | None = None
     kernels: tuple[str, ...] = ()
     discarded: int = 0
-    sm_mhz: float | None = None  # from the spin just before: cycles over its duration
+    spin_cycles: int | None = None
+    spin_us: float | None = None  # from an event before the spin to the one after it
 
 
 class Clock(Protocol):
@@ -82,7 +84,7 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     return Samples(
         time_us=tuple(round(sample.time_us, 3) for sample in taken),
         floor_us=round(floor, 3),
-        blocks=_with_spin_clocks(blocks, taken),
+        blocks=_with_spin_clocks(blocks, taken, floor),
         stopped=stopped,
         discarded=sum(sample.discarded for sample in taken),
         sum_us=tuple(round(sample.sum_us, 3) for sample in taken if sample.sum_us is not None),
@@ -90,7 +92,7 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     )
 
 
-def _with_spin_clocks(blocks: list[Block], taken: list[Sample]) -> tuple[Block, ...]:
+def _with_spin_clocks(blocks: list[Block], taken: list[Sample], floor: float) -> tuple[Block, ...]:
     """Blocks with the median clock that their samples' spins ran at.
 
     NVML is asked between samples, when the GPU idles and its clock is back up; the spin runs right
@@ -98,13 +100,18 @@ def _with_spin_clocks(blocks: list[Block], taken: list[Sample]) -> tuple[Block, 
     """
     ends = [block.start for block in blocks[1:]] + [len(taken)]
     return tuple(
-        replace(block, spin_mhz=_median_clock(taken[block.start : end]))
+        replace(block, spin_mhz=_median_clock(taken[block.start : end], floor))
         for block, end in zip(blocks, ends, strict=True)
     )
 
 
-def _median_clock(taken: list[Sample]) -> int | None:
-    clocks = sorted(sample.sm_mhz for sample in taken if sample.sm_mhz is not None)
+def _median_clock(taken: list[Sample], floor: float) -> int | None:
+    """Cycles over the spin's time, less what the clock reads round an empty kernel."""
+    clocks = sorted(
+        sample.spin_cycles / (sample.spin_us - floor)
+        for sample in taken
+        if sample.spin_cycles and sample.spin_us and sample.spin_us > floor
+    )
     return round(clocks[len(clocks) // 2]) if clocks else None
 
 
@@ -199,6 +206,7 @@ class EventClock:
         while True:
             prepare()
             self._cuda.synchronize()
+            self._cuda._sleep(LEAD_IN_CYCLES)
             self._spin.record()
             self._cuda._sleep(self._cycles)
             self._begin.record()
@@ -210,7 +218,8 @@ class EventClock:
                 return Sample(
                     self._begin.elapsed_time(self._end) * 1e3,
                     discarded=discarded,
-                    sm_mhz=self._cycles / (self._spin.elapsed_time(self._begin) * 1e3),
+                    spin_cycles=self._cycles,
+                    spin_us=self._spin.elapsed_time(self._begin) * 1e3,
                 )
             discarded += 1
             self._lengthen()

@@ -128,17 +128,18 @@ class FakeCuda:
 
 
 def test_an_event_sample_is_prepared_drained_spun_and_bracketed_in_that_order() -> None:
-    cuda = FakeCuda(host_cycles=1)
+    cuda, timed = FakeCuda(host_cycles=1), ["event", "call", "event", "wait"]
     clock = EventClock(cuda)
     sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
-    assert cuda.log == ["flush", "drain", "event", "spin", "event", "call", "event", "wait"]
+    assert cuda.log == ["flush", "drain", "spin", "event", "spin", *timed]
     assert (sample.time_us, sample.discarded) == (250.0, 0)
-    assert sample.sm_mhz == clocks.FIRST_SPIN_CYCLES / 250.0
+    assert (sample.spin_cycles, sample.spin_us) == (clocks.FIRST_SPIN_CYCLES, 250.0)
 
 
 def test_a_block_holds_the_median_clock_of_its_spins() -> None:
-    taken = [clocks.Sample(1.0, sm_mhz=mhz) for mhz in (1980, 1990, 1970, 1500, 1510, 1520)]
-    blocks = clocks._with_spin_clocks([Block(0, 1980), Block(3, 1980)], taken)
+    spins = (1980, 1990, 1970, 1500, 1510, 1520)  # cycles in 1 us beyond a floor of 3 us
+    taken = [clocks.Sample(1.0, spin_cycles=cycles, spin_us=4.0) for cycles in spins]
+    blocks = clocks._with_spin_clocks([Block(0, 1980), Block(3, 1980)], taken, 3.0)
     assert [block.spin_mhz for block in blocks] == [1980, 1510]
 
 
