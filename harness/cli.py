@@ -367,13 +367,18 @@ def report(
         _print_json(reports.as_json(record) for record in records)
     elif repeats or clocks:
         headings, rows = _grouped(records, repeats)
-        draw = reports.markdown if markdown else reports.plain
-        print(draw(headings, rows))
+        print(reports.plain(headings, rows) if not markdown else _markdown(records, headings, rows))
     elif markdown:
         rows = [reports.cells_of(reports.row(record)) for record in records]
-        print(reports.markdown(reports.HEADINGS, rows))
+        print(_markdown(records, reports.HEADINGS, rows))
     else:
         _print_table(records)
+
+
+def _markdown(records: list[Record], headings: Sequence[str], rows: list[tuple[str, ...]]) -> str:
+    """A table under the environments that its numbers come from."""
+    lines = [f"- {line}" for line in reports.environments(records)]
+    return "\n".join([*lines, "", reports.markdown(headings, rows)])
 
 
 def _grouped(records: list[Record], repeats: bool) -> tuple[Sequence[str], list[tuple[str, ...]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,6 +164,28 @@ def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in zip(*columns, strict=True)
     )
+
+
+def environments(records: Iterable[Record]) -> list[str]:
+    """One line for each environment the records come from, in order of appearance."""
+    return list(
+        dict.fromkeys(_environment(record.environment) for record in records if record.samples)
+    )
+
+
+def _environment(facts: Mapping[str, Any]) -> str:
+    device = facts.get("gpu") or f"{facts.get('cpu')}, {facts.get('cores')} cores"
+    words = [str(device)]
+    for name, unit in (("uuid", ""), ("driver", ""), ("cuda", ""), ("power_limit_w", " W")):
+        if facts.get(name):
+            words.append(f"{name.removesuffix('_w').replace('_', ' ')} {facts[name]}{unit}")
+    if facts.get("max_sm_mhz"):
+        words.append(f"SM up to {facts['max_sm_mhz']} MHz, memory {facts['max_memory_mhz']} MHz")
+    if facts.get("nominal_dram_gbps"):
+        words.append(f"nominal DRAM {facts['nominal_dram_gbps']:.0f} GB/s")
+    words += [f"{name} {text}" for name, text in facts.get("versions", {}).items()]
+    dirty = " with changes" if facts.get("dirty") else ""
+    return ", ".join(words) + f"; commit {(facts.get('commit') or 'unknown')[:12]}{dirty}"
 
 
 REPEAT_HEADINGS = ("cell", "clock, L2", "processes", "median us", "spread of medians", "modes")

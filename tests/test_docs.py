@@ -1,0 +1,106 @@
+"""Docs that a test can hold: words, commands and the example kernel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pagebench.harness.cell import WORDS
+from pagebench.harness.cli import app
+from pagebench.harness.clock import CLOCKS
+from pagebench.harness.record import STATUSES
+from pagebench.harness.suites import SUITES
+from pagebench.kernels.registry import ADAPTERS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = {path.stem: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    command.name or command.callback.__name__
+    for command in app.registered_commands
+    if command.callback
+]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in ADAPTERS])
+def test_every_kernel_stands_in_the_architecture(name: str) -> None:
+    assert f"`{name}`" in DOCS["architecture"]
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_every_clock_is_explained(clock: str) -> None:
+    assert f"| `{clock}` |" in DOCS["measuring"]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_every_status_is_explained(status: str) -> None:
+    assert f"| `{status}` |" in DOCS["architecture"]
+
+
+def test_every_suite_is_named_in_the_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert all(f"`{suite.name}`" in text for suite in SUITES)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_changelog(command: str) -> None:
+    assert command in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_commands_in_the_readme_exist() -> None:
+    used = set(re.findall(r"\$ pagebench (\w+)", README))
+    assert used <= set(COMMANDS)
+
+
+def test_every_axis_of_a_name_has_its_word_in_the_grammar() -> None:
+    grammar = DOCS["architecture"].split("## Names")[1].split("## Records")[0]
+    examples = {"sharing": "distinct", "placement": "scatter", "page_size": "p<page>",
+                "batch": "b<batch>", "kv_len": "l<tokens>", "ragged_percent": "r<percent>",
+                "seed": "s<seed>", "table_tokens": "w<tokens>", "heads": "h<q>x<kv>",
+                "head_dim": "d<dim>", "dtype": "e4m3", "kv_layout": "hnd"}  # fmt: skip
+    assert set(examples) == set(WORDS)
+    assert all(f"`{word}" in grammar for word in examples.values())
+
+
+def test_the_example_kernel_is_short_complete_and_right(tmp_path: Path) -> None:
+    source = blocks(DOCS["adding-a-kernel"], "python")[0]
+    assert len([line for line in source.splitlines() if line.strip()]) < 40
+    (tmp_path / "mykernel.py").write_text(source)
+    (command,) = re.findall(r"\$ pagebench (run mykernel.*)", DOCS["adding-a-kernel"])
+    code = "from pagebench.harness.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split(), "--seconds", "0.1", "--device", "cpu"],
+        cwd=tmp_path, text=True, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "torch matmul" in done.stdout
+
+
+def test_the_example_test_is_ten_lines_and_passes(pytester: pytest.Pytester) -> None:
+    source = blocks(DOCS["adding-a-kernel"], "python")[1]
+    assert len(source.splitlines()) <= 10
+    pytester.makepyfile(source)
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_an_entry_point_adds_a_kernel(tmp_path: Path) -> None:
+    (tmp_path / "mykernel.py").write_text(blocks(DOCS["adding-a-kernel"], "python")[0])
+    info = tmp_path / "mypackage-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[pagebench.kernels]\nmykernel = mykernel:ADAPTER\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    code += "from pagebench.harness.cli import main; main()"
+    words = ["list", "mykernel_distinct_p16", "mykernel_distinct_p17", "--device", "cpu"]
+    done = subprocess.run([sys.executable, "-c", code, *words], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "runs" in done.stdout
+    assert "multiple of 16 tokens, not 17" in done.stdout

@@ -1,0 +1,127 @@
+"""Every number in the README and every table in docs/results comes from a record in the tree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagebench.harness import report, store
+from pagebench.harness.record import Record
+from pagebench.harness.suites import find_suite
+
+ROOT = Path(__file__).resolve().parent.parent
+H200 = ROOT / "docs" / "results" / "h200"
+README = (ROOT / "README.md").read_text()
+
+
+def records(name: str) -> list[Record]:
+    return list(store.read([H200 / f"{name}.jsonl"]))
+
+
+def medians(name: str, clock: str = "events") -> dict[str, float]:
+    return {
+        record.cell: float(np.median(record.samples.time_us))
+        for record in records(name)
+        if record.samples and record.clock == clock
+    }
+
+
+def readme_rows(name: str) -> list[list[str]]:
+    """Numbers of a marked table in the README, row by row."""
+    match = re.search(rf"<!-- results:{name} -->\n(.*?)<!-- /results:{name} -->", README, re.S)
+    assert match
+    lines = match[1].strip().splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("| ").split("|")][1:] for line in lines]
+
+
+def test_the_readmes_page_sizes_are_the_recorded_ones() -> None:
+    found = medians("pages")
+    regimes = ("xqa_shared_p{}", "xqa_distinct_p{}", "xqa_distinct_p{}_b32_l8192")
+    expected = [[f"{found[cell.format(page)]:.2f}" for page in (16, 32, 64, 128)]
+                for cell in regimes]  # fmt: skip
+    assert readme_rows("pages") == expected
+
+
+def test_the_readmes_placements_are_the_recorded_ones() -> None:
+    found = medians("placements")
+    expected = [
+        [f"{found[f'fidecode_distinct{where}_p1_b{batch}_l8192']:.2f}"
+         for batch in (4, 32, 128, 256)]
+        for where in ("", "_block128", "_scatter")
+    ]  # fmt: skip
+    assert readme_rows("placements") == expected
+
+
+TABLES = sorted(H200.glob("*.md"))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_every_table_is_what_its_records_draw(table: Path) -> None:
+    option = {"repeats": "--repeats"}.get(table.stem.split("_")[0])
+    if table.stem.endswith("_clocks"):
+        option = "--clocks"
+    source = table.with_name(table.stem.removesuffix("_clocks") + ".jsonl")
+    code = "from pagebench.harness.cli import main; main()"
+    words = [sys.executable, "-c", code, "report", str(source), "--markdown"]
+    done = subprocess.run(
+        [*words, *([option] if option else [])], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == table.read_text()
+
+
+@pytest.mark.parametrize("suite", ["placements", "plan", "kernels", "models", "pages"])
+def test_every_suite_is_recorded_whole(suite: str) -> None:
+    found = {record.cell for record in records(suite) if record.status == "measured"}
+    assert found == {cell.name for cell in find_suite(suite).cells}
+
+
+@pytest.mark.parametrize("path", sorted(H200.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_records_hold_their_environment_and_no_host(path: Path) -> None:
+    for record in store.read([path]):
+        if record.status == "measured":
+            assert record.environment["gpu"] == "NVIDIA H200"
+            assert record.environment["driver"]
+            assert record.environment["commit"]
+            assert record.environment["dirty"] is False
+        assert "host" not in str(record.environment)
+
+
+def test_a_sweep_of_more_than_60_cells_took_less_than_five_minutes() -> None:
+    found = records("models")
+    stamps = [datetime.fromisoformat(record.started) for record in found]
+    assert len(found) > 60
+    assert (stamps[-1] - stamps[0]).total_seconds() < 300
+
+
+def test_our_triton_kernels_keep_up_with_flashinfer_decode() -> None:
+    found = medians("kernels")
+    least = 0.95
+    theirs = found["fidecode_distinct_p1_b32_l8192"]
+    for ours in ("tritontoken_distinct_p1_b32_l8192", "tritontile_distinct_p64_b32_l8192"):
+        assert theirs / found[ours] >= least
+
+
+def test_a_crashing_kernel_cost_its_own_cell_alone() -> None:
+    assert [record.status for record in records("crash")] == ["measured", "crashed", "measured"]
+    assert "illegal memory access" in str(records("crash")[1].reason)
+
+
+STEADY = (
+    "fitc_distinct_p1_b32_l8192", "xqa_distinct_p64_b32_l8192", "tritontile_distinct_p64_b32_l8192",
+    "tritontoken_distinct_p1_b32_l8192",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("run", ["repeats", "repeats_other_gpu"])
+def test_medians_of_five_processes_agree_on_the_named_unimodal_cells(run: str) -> None:
+    rows = {row[0]: row for row in report.repeats(records(run))}
+    for cell in STEADY:
+        _, _, processes, _, spread, modes = rows[cell]
+        assert (processes, modes) == ("5", "unimodal")
+        assert float(spread.rstrip("%")) <= 0.5
