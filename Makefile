@@ -22,7 +22,9 @@ endif
 SUITE ?= $(if $(HAS_GPU),kernels,smoke)
 FLASHINFERS := 0.6.6 0.7.2.post1
 
-.PHONY: help install bench test check fix clean offline-bundle
+CELL ?=
+
+.PHONY: help install bench ncu test check fix clean offline-bundle
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
@@ -38,6 +40,9 @@ comma := ,
 bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels where there is a GPU)
 	$(ENTER) $(BIN)pagebench run --suite $(SUITE)
 	$(ENTER) $(BIN)pagebench doctor --speed --out runs/speed.jsonl
+
+ncu: $(READY)  ## count a cell's device work: make ncu CELL=xqa_shared_p16 (or several, in quotes)
+	@$(ENTER) $(BIN)pagebench profile $(CELL)
 
 test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests
 	$(ENTER) $(BIN)pytest -q

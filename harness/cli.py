@@ -330,19 +330,22 @@ def _print_table(records: Sequence[Record]) -> None:
 
 @app.command()
 def once(
-    name: Annotated[str, typer.Argument(help="a cell's full name", metavar="NAME")],
+    names: Annotated[list[str], typer.Argument(help="cells by full name", metavar="NAME")],
+    launches: Annotated[int, typer.Option(min=1, help="calls of each cell")] = 1,
+    l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
     device: DeviceName = "auto",
     kernel: KernelFile = None,
 ) -> int:
-    """Warm up, then make one call between profiler start and stop: what a profiler replays."""
+    """Warm up, then call once between profiler start and stop: what a profiler replays."""
     from pagebench.harness.once import call_once
 
     if kernel:
         add_kernel_file(kernel)
-    here, cell = find_device(device), Cell.parse(name)
-    _refuse_named((cell,), here, default_options(here))
-    record = call_once(cell, here)
-    print(json.dumps(record))
+    here, cells = find_device(device), tuple(map(Cell.parse, names))
+    _chosen("l2", [l2], L2_STATES, l2, here)
+    _refuse_named(cells, here, default_options(here))
+    for told in call_once(cells, here, launches, l2):
+        print(json.dumps(told), flush=True)
     return 0
 
 
@@ -388,6 +391,136 @@ def _grouped(records: list[Record], repeats: bool) -> tuple[Sequence[str], list[
     if not rows:
         raise ValueError("no cell was measured in more than one process: use run --processes")
     return reports.REPEAT_HEADINGS, rows
+
+
+# --- counters ---------------------------------------------------------------------------------
+
+
+@app.command("profile")
+def profile_(
+    names: Names = None,
+    suite: SuiteName = None,
+    out: Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")] = None,
+    keep: Annotated[Path | None, typer.Option(help="keep ncu's report for its own window")] = None,
+    import_: Annotated[
+        Path | None, typer.Option("--import", help="read a raw CSV page or .ncu-rep instead")
+    ] = None,
+    launches: Annotated[int, typer.Option(min=2, help="times every cell is counted")] = 2,
+    l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
+    single_pass: Annotated[
+        bool, typer.Option("--single-pass", help="groups of one pass, a process each")
+    ] = False,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="does the flush make the cache cold?")
+    ] = False,
+    save_baseline: Annotated[Path | None, typer.Option(help="write exact counts")] = None,
+    check_baseline: Annotated[Path | None, typer.Option(help="exit 1 if a count changed")] = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Count cells' device work under Nsight Compute. Durations under a profiler are no timings."""
+    from pagebench.harness.counting import Wanted, count
+
+    if kernel:
+        add_kernel_file(kernel)
+    _chosen("l2", [l2], L2_STATES, l2, find_device(device))
+    cells: tuple[Cell, ...] = ()
+    if import_ is None:
+        if not names and not suite:
+            raise ValueError("name a cell or a suite, or --import a report")
+        here = find_device(device)
+        named = _named(names or ()) if not suite else ()
+        cells = named or _filtered(names or (), suite)
+        _refuse_named(named, here, default_options(here))
+        cells = tuple(cell for cell in cells if refusal(cell, here) is None)
+    how = "audit" if audit else "single" if single_pass else "card"
+    wanted = Wanted(cells, find_device(device), how, launches, l2, keep, import_, kernel)
+    path = out or default_path()
+    records = count(wanted, _say)
+    for record in records:
+        store.append_line(path, record)
+    _print_counters(records, as_json, path)
+    return _baselines(records, save_baseline, check_baseline)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print_counters(records: list[dict[str, Any]], as_json: bool, path: Path) -> None:
+    from pagebench.harness.card import counters_card
+
+    if as_json:
+        _print_json(records)
+        return
+    for record in records:
+        if record["kind"] == "counters":
+            print(counters_card(record), end="\n\n")
+        else:
+            cold, warm = record["cold_over_distinct"], record["warm_over_distinct"]
+            print(f"{record['cell']}: DRAM reads {cold:.1%} of the distinct bytes after the flush, "
+                  f"{warm:.1%} without it")  # fmt: skip
+    print(f"{len(records)} records in {path}")
+
+
+def _baselines(records: list[dict[str, Any]], save: Path | None, check: Path | None) -> int:
+    from pagebench.harness import baseline
+
+    if save:
+        print(f"{baseline.save(save, records)} kernels in {save}")
+    changed = baseline.check(check, records) if check else []
+    for line in changed:
+        print(line, file=sys.stderr)
+    return 1 if changed else 0
+
+
+@app.command()
+def calibrate(
+    out: Annotated[Path | None, typer.Option(help="append the record here too")] = None,
+    device: DeviceName = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Kernels of known loads say which counter sees what on this GPU with this ncu."""
+    from pagebench.harness.calibrate import CALIBRATIONS
+    from pagebench.harness.calibrate import calibrate as run_calibration
+    from pagebench.harness.counting import as_value_error
+
+    record = as_value_error(run_calibration, find_device(device), _say)
+    for path in {CALIBRATIONS, out or CALIBRATIONS}:
+        store.append_line(path, record)
+    if as_json:
+        _print_json([record])
+    else:
+        rows = [
+            (
+                kernel,
+                *(f"{record['seen'][kernel][name][0]:,.0f}" for name in record["expected"][kernel]),
+            )
+            for kernel in record["seen"]
+        ]
+        print(reports.plain(("kernel", *next(iter(record["expected"].values()))), rows))
+        for name, sees in record["sees_async"].items():
+            print(f"{name}: {'counted' if sees else 'not counted'}")
+    for line in record["disagree"]:
+        print(f"disagrees: {line}", file=sys.stderr)
+    return 1 if record["disagree"] else 0
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="a cell's full name", metavar="NAME")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="results files (runs/*.jsonl)", metavar="FILE")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """One card: the newest timing and counters of a cell, and what was predicted."""
+    from pagebench.harness.card import joined, joined_card
+
+    found = files or sorted(Path("runs").glob("*.jsonl"))
+    card = joined(Cell.parse(name).name, found)
+    print(json.dumps(card) if as_json else joined_card(card))
 
 
 # --- doctor -----------------------------------------------------------------------------------

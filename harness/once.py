@@ -1,8 +1,8 @@
-"""One profiled call of a cell: what ncu replays. It makes no timing record."""
+"""Profiled calls of cells: what ncu replays. They make no timing record."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,36 +14,55 @@ from pagebench.kernels.registry import find_kernel
 WARM_UP_CALLS = 3
 
 
-def call_once(cell: Cell, device: Device) -> dict[str, Any]:
-    """Build, check and warm up, then call once between profiler start and stop.
+def call_once(
+    cells: Sequence[Cell], device: Device, launches: int = 1, l2: str = "cold"
+) -> Iterator[dict[str, Any]]:
+    """For each cell: build, check, warm up, then `launches` calls between profiler start and stop.
 
-    Returns what was called: cell, resolved kernel, layout and check.
+    The cache is prepared before each call, outside the profiled range, and an NVTX range bears the
+    cell's name. Yields what was called: cell, resolved kernel, symbols, prediction, check.
     """
-    session, options = Session(device), default_options(device)
-    found: dict[str, Any] = {}
+    session = Session(device)
+    for cell in cells:
+        yield _call(cell, session, launches, l2)
+
+
+def _call(cell: Cell, session: Session, launches: int, l2: str) -> dict[str, Any]:
+    options, found = default_options(session.device), dict[str, Any]()
     adapter = find_kernel(cell.kernel)
-    batch = build(cell, adapter, options, device, found)
+    batch = build(cell, adapter, options, session.device, found)
     call = adapter.plan(batch, graph=False)
     Checker(batch, call, session, found).check("before")
     for _ in range(WARM_UP_CALLS):
         call.run()
-    session.synchronise()
-    with _profiled(device):
-        call.run()
+    prepare = session.prepare(l2, call.run)
+    for _ in range(launches):
+        prepare()
         session.synchronise()
-    return {"cell": cell.name, "resolved": dict(call.resolved), **found}
+        with _profiled(session.device, cell.name):
+            call.run()
+            session.synchronise()
+    return {
+        "cell": cell.name,
+        "resolved": dict(call.resolved),
+        "symbols": list(call.symbols),
+        **found,
+    }
 
 
 @contextmanager
-def _profiled(device: Device) -> Iterator[None]:
-    """cudaProfilerStart and Stop; a CPU has no such range."""
+def _profiled(device: Device, name: str) -> Iterator[None]:
+    """cudaProfilerStart and Stop round an NVTX range; a CPU has neither."""
     if device.kind == "cpu":
         yield
         return
+    import torch.cuda.nvtx as nvtx
     import torch.cuda.profiler as profiler
 
     profiler.start()  # type: ignore[no-untyped-call]
+    nvtx.range_push(name)  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
+        nvtx.range_pop()  # type: ignore[no-untyped-call]
         profiler.stop()  # type: ignore[no-untyped-call]

@@ -49,15 +49,28 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
     was about to say is measured again.
     """
     for path in paths:
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_lines(path), 1):
             if line.strip():
                 record = _read_line(line, f"{path}, line {number}")
                 if record is not None:
                     yield record
+
+
+def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
+    """Lines of one kind other than timing, as they are."""
+    for path in paths:
+        for line in _lines(path):
+            if f'"kind":"{kind}"' in line:
+                value = json.loads(line)
+                if value.get("kind") == kind:
+                    yield value
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _is_start_of_ours(line: str) -> bool:

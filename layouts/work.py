@@ -8,6 +8,7 @@ from pagebench.layouts.shape import DTYPE_BYTES, Shape
 from pagebench.layouts.sharing import Sharing, share
 
 INDEX_BYTES = 4  # int32
+SECTOR_BYTES, WARP_BYTES = 32, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,10 @@ class Work:
     index_entries: int
     distinct_kv_bytes: int
     read_kv_bytes: int  # what requests read together, shared tokens once a reader
-    compulsory_bytes: int  # distinct KV, index entries, queries and outputs
+    read_bytes: int  # distinct KV, index entries and queries: what must come from DRAM when cold
+    compulsory_bytes: int  # the same and the outputs
     flop: int
+    sectors_per_request: float  # of KV loads, 16 bytes a lane
 
 
 def predict(shape: Shape, sharing: Sharing, kind: str) -> Work:
@@ -30,10 +33,24 @@ def predict(shape: Shape, sharing: Sharing, kind: str) -> Work:
     entries = tokens if kind == "token_indices" else pages
     distinct = int(streams.tokens.sum()) * shape.token_kv_bytes
     q_bytes = shape.batch * shape.q_heads * shape.head_dim * DTYPE_BYTES[shape.q_dtype]
+    read = distinct + entries * INDEX_BYTES + q_bytes
     return Work(
         index_entries=entries,
         distinct_kv_bytes=distinct,
         read_kv_bytes=tokens * shape.token_kv_bytes,
-        compulsory_bytes=distinct + entries * INDEX_BYTES + 2 * q_bytes,
+        read_bytes=read,
+        compulsory_bytes=read + q_bytes,
         flop=4 * tokens * shape.q_heads * shape.head_dim,
+        sectors_per_request=_sectors_per_request(shape),
     )
+
+
+def _sectors_per_request(shape: Shape) -> float:
+    """32-byte sectors under a warp's 16-byte loads of KV rows.
+
+    A head's row is contiguous wherever its token lies, so placement and page size change nothing:
+    rows of whole sectors give 32 x 16 / 32, others straddle one more.
+    """
+    row_bytes = shape.head_dim * DTYPE_BYTES[shape.dtype]
+    rows = WARP_BYTES / row_bytes
+    return rows * -(-row_bytes // SECTOR_BYTES)

@@ -1,0 +1,100 @@
+"""What each counter sees on this GPU and this ncu: kernels of known loads, counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness import store
+from pagebench.harness.environment import commit, gpu_facts, versions
+from pagebench.harness.profile import profiled_rows
+from pagebench.kernels.calibration import COUNTED, EXPECTED, kernels_on
+from pagebench.kernels.device import Device
+from pagebench.profiles import ncu
+from pagebench.profiles.counters import KernelRow
+from pagebench.profiles.metrics import chip_of, names_on
+from pagebench.profiles.ncu import NcuError, Setting
+
+CALIBRATION_SCHEMA = 1
+CALIBRATIONS = Path("runs/calibration.jsonl")
+# Counters of requests: whether they see cp.async too is what calibration is to find out.
+SEEN_OR_NOT = ("l1_requests",)
+SECTORS = 16  # of a warp's 16-byte loads
+
+
+def calibrate(device: Device, progress: Callable[[str], None]) -> dict[str, Any]:
+    """A calibration record: seen and expected for every kernel and counter, and what disagrees."""
+    if device.kind != "cuda" or device.capability is None:
+        raise NcuError("calibration needs an NVIDIA GPU")
+    chip = chip_of(device.capability)
+    wanted = (*COUNTED, "l1_requests", "l1_sectors", "l2_sectors", "dram_read_bytes")
+    names = names_on(chip, wanted)
+    child = [sys.executable, "-c", "from pagebench.kernels.calibration import main; main()"]
+    rows, _ = profiled_rows(child, Setting(metrics=wanted), names, None, progress)
+    table = {kernel: _seen(kernel, rows, names) for kernel in kernels_on(device.capability)}
+    return {
+        "kind": "calibration",
+        "schema": CALIBRATION_SCHEMA,
+        "gpu": device.name,
+        "chip": chip,
+        "ncu": ".".join(map(str, ncu.ncu_version(ncu.find_ncu()))),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seen": table,
+        "expected": {kernel: expected(kernel, names) for kernel in table},
+        "sees_async": sees_async(table),
+        "disagree": disagreements(table, names),
+        "environment": {"versions": versions(), **commit(), **gpu_facts(device)},
+    }
+
+
+def _seen(kernel: str, rows: list[KernelRow], names: dict[str, str]) -> dict[str, list[float]]:
+    mine = [row for row in rows if row.symbol.startswith(kernel)]
+    if len(mine) != 2:
+        raise NcuError(f"calibration saw {len(mine)} launches of {kernel} and wanted 2")
+    return {name: [float(row.values.get(name) or 0) for row in mine] for name in names}
+
+
+def expected(kernel: str, names: dict[str, str]) -> dict[str, int]:
+    """What the kernel executes, by counter: zero where it has no such instruction."""
+    return {name: EXPECTED[kernel].get(name, 0) for name in COUNTED if name in names}
+
+
+def disagreements(table: dict[str, dict[str, list[float]]], names: dict[str, str]) -> list[str]:
+    """Counters that did not show exactly what a kernel executes, with both numbers."""
+    return [
+        f"{name}: {seen[name]} in {kernel}, which executes {wanted}"
+        for kernel, seen in table.items()
+        for name, wanted in expected(kernel, names).items()
+        if set(seen[name]) != {float(wanted)}
+    ]
+
+
+def sees_async(table: dict[str, dict[str, list[float]]]) -> dict[str, bool]:
+    """Whether a request counter includes cp.async, by flavour."""
+    return {
+        f"{name} of {kernel}": table[kernel][name][0] > 0
+        for name in SEEN_OR_NOT
+        for kernel in ("cal_async_ca", "cal_async_cg", "cal_bulk")
+        if kernel in table and name in table[kernel]
+    }
+
+
+def newest(
+    gpu: str, version: str, files: tuple[Path, ...] = (CALIBRATIONS,)
+) -> dict[str, Any] | None:
+    """The newest calibration of that GPU model and ncu version, if there is one."""
+    found = None
+    for path in files:
+        if path.exists():
+            for line in store.read_kind([path], "calibration"):
+                if line["gpu"] == gpu and line["ncu"] == version:
+                    found = line
+    return found
+
+
+def distrusted(calibration: dict[str, Any] | None) -> tuple[str, ...]:
+    """Counters that a calibration found to disagree: nothing may be built on them."""
+    return tuple(text.split(":")[0] for text in (calibration or {}).get("disagree", ()))

@@ -1,0 +1,152 @@
+"""One card a cell: what was asked, what reached the kernel, how long it took, what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness import report, store
+from pagebench.harness.record import Record
+from pagebench.profiles.metrics import METRICS, metric
+
+SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
+
+
+def counters_table(record: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """Counter, value, unit, measured over predicted, and whether it repeated."""
+    rows = []
+    for name, entry in record["total"].items():
+        wanted = record["predicted"].get(name)
+        ratio = f"{entry['value'] / wanted:.4f}" if wanted else ""
+        if name in record.get("off", ()):
+            ratio += " off"
+        state = "stable" if entry["stable"] else f"unstable ({entry['spread']:.2%})"
+        rows.append((name, f"{entry['value']:,.0f}", metric(name).unit, ratio, state))
+    rows += [
+        (name, value if isinstance(value, str) else f"{value:.2f}", "", "", "")
+        for name, value in record["ratios"].items()
+    ]
+    return rows
+
+
+def kernel_lines(record: dict[str, Any]) -> list[str]:
+    """A line a kernel: symbol, launch, occupancy and rates."""
+    return [line for kernel in record["kernels"] for line in _kernel(kernel)]
+
+
+def _kernel(kernel: dict[str, Any]) -> list[str]:
+    launch = kernel["launch"]
+    resident = min(
+        launch[name] for name in ("blocks_by_registers", "blocks_by_shared", "blocks_by_warps")
+        if launch.get(name)
+    ) if any(launch.values()) else None  # fmt: skip
+    facts = (
+        f"grid {kernel['grid']}, block {kernel['block']}, {launch.get('registers'):.0f} registers, "
+        f"{(launch.get('shared_bytes') or 0) / 1024:.0f} KiB shared, {resident:.0f} blocks an SM"
+        if resident
+        else f"grid {kernel['grid']}, block {kernel['block']}"
+    )
+    rates = [
+        f"{name.removesuffix('_pct')} {values[0]:.1f} %"
+        for name in SHOWN_RATES
+        if (values := kernel["values"].get(name)) and values[0] is not None
+    ]
+    return [f"  {kernel['symbol'][:100]}", f"    {facts}", f"    {', '.join(rates)}"]
+
+
+def counters_card(record: dict[str, Any]) -> str:
+    """A counters record as text."""
+    how = record["how"]
+    lines = [record["cell"], *kernel_lines(record)]
+    lines.append(
+        report.plain(
+            ("  counter", "value", "unit", "of predicted", "repeats"),
+            [(f"  {row[0]}", *row[1:]) for row in counters_table(record)],
+        )
+    )
+    passes = {kernel["passes"] for kernel in record["kernels"]}
+    lines.append(
+        f"  ncu {how.get('ncu', '(imported)')}, chip {how['chip']}, {how['launches']} launches, "
+        f"passes {', '.join(map(str, sorted(p for p in passes if p)))}, "
+        f"cache control {how.get('cache_control', 'unknown')}"
+    )
+    return "\n".join(lines)
+
+
+def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
+    """Whether two cells ran the same kernel with the same resources: page sizes may not."""
+    first, second = one["kernels"], other["kernels"]
+    return {
+        "symbol": [k["symbol"] for k in first] == [k["symbol"] for k in second],
+        "launch": [(k["grid"], k["block"]) for k in first]
+        == [(k["grid"], k["block"]) for k in second],
+        "resources": [k["launch"] for k in first] == [k["launch"] for k in second],
+    }
+
+
+def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
+    """The newest timing and counters of a cell in those files; ValueError where there are none."""
+    timing = _newest(record for record in store.read(files) if record.cell == cell)
+    counters = None
+    for line in store.read_kind(files, "counters"):
+        counters = line if line["cell"] == cell else counters
+    if timing is None and counters is None:
+        raise ValueError(f"{cell}: no record of it in {', '.join(map(str, files)) or 'runs/'}")
+    return {
+        "cell": cell,
+        "timing": None if timing is None else report.as_json(timing),
+        "resolved": dict(timing.resolved) if timing else (counters or {}).get("resolved", {}),
+        "counters": counters,
+    }
+
+
+def _newest(records: Iterable[Record]) -> Record | None:
+    found = None
+    for record in records:
+        if record.status == "measured" and (found is None or record.started >= found.started):
+            found = record
+    return found
+
+
+def joined_card(card: dict[str, Any]) -> str:
+    """Timing, counters and prediction of a cell as text."""
+    lines = [card["cell"]]
+    timing, counters = card["timing"], card["counters"]
+    if timing:
+        lines += [
+            f"  asked     {_words(timing['axes'])}",
+            f"  resolved  {_words(card['resolved'])}",
+        ]
+        lines.append(
+            f"  time      {timing['time_us']:.2f} us [{timing['low_us']:.2f}, "
+            f"{timing['high_us']:.2f}], floor {timing['floor_us']:.2f} "
+            f"({timing['clock']}, {timing['l2']})"
+        )
+        lines.append(_bandwidth(timing, counters))
+        if timing["note"]:
+            lines.append(f"  note      {timing['note']}")
+    else:
+        lines.append(f"  no timing: pagebench run {card['cell']}")
+    if counters:
+        lines.append(counters_card(counters).partition("\n")[2])
+    else:
+        lines.append(f"  no counters: make ncu CELL={card['cell']}")
+    return "\n".join(lines)
+
+
+def _words(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _bandwidth(timing: dict[str, Any], counters: dict[str, Any] | None) -> str:
+    """Distinct bytes over time, and DRAM bytes over the same time where they were counted."""
+    distinct = timing["predicted"].get("distinct_kv_bytes", 0)
+    share = "" if timing["of_nominal"] is None else f" ({timing['of_nominal']:.1%} of nominal)"
+    text = f"  bytes     {distinct / 1e6:.1f} MB distinct, {timing['gbps'] or 0:.0f} GB/s{share}"
+    read = (counters or {}).get("total", {}).get("dram_read_bytes")
+    if read:
+        trust = "" if read["stable"] else ", unstable"
+        text += f"; DRAM read {read['value'] / 1e6:.1f} MB, "
+        text += f"{read['value'] / timing['time_us'] / 1e3:.0f} GB/s{trust}"
+    return text

@@ -1,0 +1,84 @@
+"""From what the command line wants to counters records: profile, single passes, audit or import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness.calibrate import distrusted, newest
+from pagebench.harness.cell import Cell
+from pagebench.harness.profile import audit_flush, imported, profile, profile_single_pass
+from pagebench.kernels.device import Device
+from pagebench.profiles import ncu
+from pagebench.profiles.counters import CountError
+from pagebench.profiles.metrics import SINGLE_PASS
+from pagebench.profiles.ncu import NcuError, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to count and how: `card` (all counters), `single` (one-pass groups) or `audit`."""
+
+    cells: tuple[Cell, ...]
+    device: Device
+    how: str
+    launches: int
+    l2: str
+    keep: Path | None
+    import_: Path | None
+    kernel_file: Path | None
+
+
+def count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The records; ValueError, one line with its remedy, whatever Nsight Compute complains of."""
+    records = as_value_error(_count, wanted, progress)
+    return [_without_distrusted(record, progress) for record in records]
+
+
+def as_value_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except (NcuError, CountError, RuntimeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    if wanted.import_:
+        return imported(_page(wanted.import_))
+    if not wanted.cells:
+        raise NcuError("none of these cells can run here: `pagebench list` says why")
+    options: dict[str, Any] = {
+        "launches": wanted.launches,
+        "kernel_file": wanted.kernel_file,
+        "progress": progress,
+    }
+    if wanted.how == "audit":
+        return [audit_flush(cell, wanted.device, **options) for cell in wanted.cells]
+    options["l2"] = wanted.l2
+    if wanted.how == "single":
+        return profile_single_pass(wanted.cells, wanted.device, tuple(SINGLE_PASS), **options)
+    return profile(wanted.cells, wanted.device, Setting(), keep=wanted.keep, **options)
+
+
+def _page(path: Path) -> str:
+    """The raw CSV page of a file: itself, or what ncu exports of a report."""
+    if path.suffix == ".ncu-rep":
+        return ncu.export_csv(ncu.find_ncu(), path)
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise NcuError(f"{path}: {error.strerror}") from error
+
+
+def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """Take out what a calibration of this GPU and ncu found wrong; say so where there is none."""
+    if record["kind"] != "counters" or "ncu" not in record["how"]:
+        return record
+    calibration = newest(record["environment"]["gpu"], record["how"]["ncu"])
+    if calibration is None:
+        progress("counters are not calibrated on this GPU and ncu: pagebench calibrate")
+    wrong = distrusted(calibration)
+    total = {name: entry for name, entry in record["total"].items() if name not in wrong}
+    return record | {"total": total, "calibrated": calibration is not None, "distrusted": wrong}

@@ -1,0 +1,111 @@
+"""Counters of one cell: a row a kernel, a value a launch, and whether each can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from pagebench.profiles.metrics import METRICS, TOLERANCE
+
+
+class CountError(ValueError):
+    """Counters that do not belong to what was called."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel execution as ncu counted it; `values` by our names, None where n/a."""
+
+    symbol: str
+    grid: str
+    block: str
+    launch: Mapping[str, float | None]
+    values: Mapping[str, float | None]
+    passes: int | None
+    range_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """Whether a counter repeated over the launches, and by how much it did not."""
+
+    stable: bool
+    spread: float  # (largest - least) / median; 0 where all are equal
+
+
+def by_call(rows: Sequence[KernelRow], launches: int) -> list[list[KernelRow]]:
+    """Rows of one cell, kernel by kernel: `launches` rows of each kernel of the call.
+
+    CountError where the rows are no whole number of equal calls; it lists what was seen.
+    """
+    seen = ", ".join(row.symbol for row in rows) or "none"
+    if not rows or len(rows) % launches:
+        raise CountError(f"{len(rows)} kernels in {launches} calls: {seen}")
+    per_call = len(rows) // launches
+    kernels = [list(rows[first::per_call]) for first in range(per_call)]
+    for same in kernels:
+        if len({(row.symbol, row.grid, row.block) for row in same}) != 1:
+            raise CountError(f"calls of one cell ran different kernels: {seen}")
+    return kernels
+
+
+def expect(rows: Iterable[KernelRow], symbols: Sequence[str]) -> None:
+    """CountError if a kernel is none of those that the adapter promised."""
+    strangers = [row.symbol for row in rows if not any(s in row.symbol for s in symbols)]
+    if symbols and strangers:
+        raise CountError(f"expected {', '.join(symbols)}; saw {', '.join(strangers)}")
+
+
+def stability(kind: str, values: Sequence[float]) -> Stability:
+    """Judge repeated values of a counter of that kind."""
+    middle = median(values)
+    spread = (max(values) - min(values)) / middle if middle else float(max(values) != min(values))
+    return Stability(spread <= TOLERANCE[kind], round(spread, 6))
+
+
+def totals(kernels: Sequence[Sequence[KernelRow]]) -> dict[str, list[float]]:
+    """Counts and traffic of the whole call, one value a launch. Percentages do not add."""
+    found: dict[str, list[float]] = {}
+    for metric in METRICS:
+        if metric.kind == "rate" and metric.unit == "%":
+            continue
+        columns = [[row.values.get(metric.name) for row in launches] for launches in kernels]
+        if all(value is not None for column in columns for value in column):
+            found[metric.name] = [float(sum(values)) for values in zip(*columns, strict=True)]
+    return found
+
+
+def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
+    """What follows from counts: hit rate and sectors a request, where they are defined."""
+    found: dict[str, float | str] = {}
+    if values.get("l1_requests"):
+        found["l1_sectors_per_request"] = values["l1_sectors"] / values["l1_requests"]
+    if values.get("tma", 0) > values.get("ldgsts", 0) + values.get("ldg", 0):
+        found["l1_sectors_per_request"] = "n/a (TMA)"
+    if values.get("l2_requests"):
+        found["l2_sectors_per_request"] = values["l2_sectors"] / values["l2_requests"]
+    lookups = values.get("l2_hits", 0) + values.get("l2_misses", 0)
+    if lookups:
+        found["l2_hit_pct"] = 100 * values["l2_hits"] / lookups
+    return found
+
+
+def summary(kernels: Sequence[Sequence[KernelRow]]) -> list[dict[str, Any]]:
+    """Each kernel of a call for a record: identity, launch facts, values a launch, stability."""
+    return [
+        {
+            "symbol": launches[0].symbol,
+            "grid": launches[0].grid,
+            "block": launches[0].block,
+            "launch": dict(launches[0].launch),
+            "passes": launches[0].passes,
+            "values": {
+                metric.name: [row.values.get(metric.name) for row in launches]
+                for metric in METRICS
+                if metric.name in launches[0].values
+            },
+        }
+        for launches in kernels
+    ]

@@ -1,0 +1,142 @@
+"""Drive Nsight Compute by its command line and read what it prints.
+
+Facts: the Profiling Guide and CLI guide of ncu 2024.1 to 2025.3. Columns are read by name, the
+second row holds units, numbers carry thousands separators.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagebench.profiles.counters import KernelRow
+from pagebench.profiles.metrics import LAUNCH, PASSES
+
+LEAST_VERSION = (2022, 1)  # the first whose raw CSV page has the form read here
+NVTX_COLUMN = "Push/Pop_Range"
+# What ncu says, and what to do about it.
+TROUBLE = (
+    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root or load the driver with "
+     "NVreg_RestrictProfilingToAdminUsers=0"),
+    ("driver resource was unavailable", "another profiler holds the counters: pause DCGM with "
+     "`dcgmi profile --pause`, end other ncu, nsys or CUPTI processes"),
+    ("LibraryNotLoaded", "the profiler cannot reach the driver here (a sandbox such as gVisor?): "
+     "run on a machine with direct driver access"),
+    ("lock file", "another user's lock is in the way: set TMPDIR to a folder of your own"),
+    ("failed to connect to the CUDA driver", "no driver, or a stub libcuda.so first on the path"),
+    ("Failed to find metric", "this ncu does not know a counter of this chip: use a newer ncu"),
+    ("No kernels were profiled", "no kernel matched between profiler start and stop"),
+)  # fmt: skip
+
+
+class NcuError(RuntimeError):
+    """Nsight Compute is missing, too old, not permitted, or matched nothing. One line, a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How ncu counts: `cold` flushes caches before every pass, else they are as they were."""
+
+    cold: bool = True
+    metrics: tuple[str, ...] | None = None  # our names; None is the whole card
+
+    @property
+    def cache_control(self) -> str:
+        return "all" if self.cold else "none"
+
+
+def find_ncu() -> Path:
+    """The ncu on the PATH, new enough; NcuError otherwise."""
+    found = shutil.which("ncu")
+    if not found:
+        raise NcuError("ncu is not on the PATH: install Nsight Compute, or --import what it made")
+    version = ncu_version(Path(found))
+    if version < LEAST_VERSION:
+        raise NcuError(f"ncu {version[0]}.{version[1]} is too old: use {LEAST_VERSION[0]} or later")
+    return Path(found)
+
+
+def ncu_version(ncu: Path) -> tuple[int, ...]:
+    text = subprocess.run([str(ncu), "--version"], capture_output=True, text=True).stdout
+    match = re.search(r"Version (\d+)\.(\d+)\.(\d+)", text)
+    if not match:
+        raise NcuError(f"{ncu} does not tell its version")
+    return tuple(map(int, match.groups()))
+
+
+def command(
+    ncu: Path, setting: Setting, names: Iterable[str], report: Path, child: Sequence[str]
+) -> list[str]:
+    """The command line: counters between profiler start and stop, clocks left alone."""
+    metrics = ",".join([*names, *LAUNCH.values(), PASSES])
+    return [
+        *(str(ncu), "--profile-from-start", "off", "--nvtx", "--target-processes", "all"),
+        *("--replay-mode", "kernel", "--cache-control", setting.cache_control),
+        *("--clock-control", "none", "--metrics", metrics, "--check-exit-code", "1"),
+        *("--force-overwrite", "--export", str(report), *child),
+    ]
+
+
+def explain(output: str) -> str | None:
+    """The remedy for what ncu printed, or None if it is nothing known."""
+    return next((remedy for sign, remedy in TROUBLE if sign in output), None)
+
+
+def export_csv(ncu: Path, report: Path) -> str:
+    """The raw page of a report as CSV, in base units and the C locale."""
+    done = subprocess.run(
+        [str(ncu), "--import", str(report), "--nvtx", "--csv", "--page", "raw",
+         "--print-units", "base"],
+        capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    if done.returncode:
+        raise NcuError(explain(done.stdout + done.stderr) or f"{report}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def parse(text: str, names: Mapping[str, str]) -> list[KernelRow]:
+    """Rows of a raw CSV page. `names` maps ours to ncu's; NcuError where there are no kernels."""
+    lines = [line for line in text.splitlines() if line.startswith('"') or line.startswith("ID,")]
+    table = list(csv.reader(lines))
+    if len(table) < 3:
+        remedy = explain(text) or "no kernel matched between profiler start and stop"
+        raise NcuError(remedy)
+    header = table[0]
+    rows = [dict(zip(header, line, strict=True)) for line in table[2:]]
+    nvtx = next((column for column in header if NVTX_COLUMN in column), None)
+    return [_row(row, names, nvtx) for row in rows]
+
+
+def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> KernelRow:
+    return KernelRow(
+        symbol=row["Kernel Name"],
+        grid=row["Grid Size"],
+        block=row["Block Size"],
+        launch={ours: number(row.get(ncu, "")) for ours, ncu in LAUNCH.items()},
+        values={ours: number(row[ncu]) for ours, ncu in names.items() if ncu in row},
+        passes=None if number(row.get(PASSES, "")) is None else int(number(row[PASSES]) or 0),
+        range_name=row.get(nvtx, "") if nvtx else "",
+    )
+
+
+def number(text: str) -> float | None:
+    """A number of ncu's: thousands separators go, `n/a` and nothing are None."""
+    text = text.strip().replace(",", "")
+    if text in ("", "n/a", "nan", "-nan"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def rows_of(rows: Sequence[KernelRow], cell: str) -> list[KernelRow]:
+    """Rows inside the NVTX range that bears the cell's name."""
+    pattern = re.compile(rf"(?<![a-z0-9_]){re.escape(cell)}(?![a-z0-9_])")
+    return [row for row in rows if pattern.search(row.range_name)]
