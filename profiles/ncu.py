@@ -91,12 +91,12 @@ def explain(output: str) -> str | None:
 def export_csv(ncu: Path, report: Path) -> str:
     """The raw page of a report as CSV, in base units and the C locale."""
     done = subprocess.run(
-        [str(ncu), "--import", str(report), "--nvtx", "--csv", "--page", "raw",
-         "--print-units", "base"],
+        [str(ncu), "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"],
         capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
     )  # fmt: skip
     if done.returncode:
-        raise NcuError(explain(done.stdout + done.stderr) or f"{report}: {done.stderr.strip()}")
+        said = (done.stdout + done.stderr).strip()
+        raise NcuError(explain(said) or f"{report}: {said.partition(chr(10))[0]}")
     return done.stdout
 
 
