@@ -68,29 +68,35 @@ def _xqa_tile(shape: Shape, capability: tuple[int, int]) -> tuple[int, int, int,
 def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
     """kernels/triton_kernels.py: `split_decode`, and `merge_splits` where there are splits.
 
-    Every warp loads the length and the request's first entry; queries come 16 bytes a lane; entries
-    are loaded once before the loop and once a tile, for the tile after it.
+    Every warp loads the length and the request's first entry; queries come 16 bytes a lane, rows
+    that no head can own left out by the compiler. Entries are loaded once before the loop, once a
+    tile for the tile after it, and once for each of the num_stages - 1 tiles that Triton's pipeline
+    has in flight ahead of the loop: at the end those are guarded off, and counted.
     """
     block_n, warps = int(resolved["block_n"]), int(resolved["num_warps"])
-    splits = int(resolved["splits"])
+    splits, ahead = int(resolved["splits"]), int(resolved["num_stages"]) - 1
     lanes_a_row = shape.head_dim * 2 // 16
     rows_a_load = 32 // lanes_a_row * warps
     by_row = block_n // rows_a_load  # a warp's rows of a tile: one entry each
     per_tile = by_row if mode != "tile" else max(1, block_n // shape.page_size)
-    queries = ceil(max(16, shape.group) * lanes_a_row / 32)
+    queries = warps * ceil(shape.group / rows_a_load)
     tiles_a_split = ceil(ceil(shape.kv_len / block_n) / splits)
     loads = 0
     for length in shape.lengths().tolist():
         tiles = ceil(length / block_n)
         for split in range(splits):
             mine = min(max(0, tiles - split * tiles_a_split), tiles_a_split)
-            loads += warps * (2 + per_tile * (1 + mine)) + queries
+            loads += warps * (2 + per_tile * (1 + ahead + mine)) + queries
     loads *= shape.kv_heads
     return loads + (_merge_ldg(shape, splits, warps) if splits > 1 else 0)
 
 
 def _merge_ldg(shape: Shape, splits: int, warps: int) -> int:
-    """One program a (request, query head): partials 16 bytes a lane, LSE once a warp."""
+    """One program a (request, query head): partials 16 bytes a lane, and the LSE twice a warp.
+
+    Triton loads the LSE once in the layout that is reduced and again in the one that scales the
+    partials, rather than moving it between them (three LDG in the kernel's SASS at few splits).
+    """
     padded = 1 << (splits - 1).bit_length()
     partials = max(warps, ceil(padded * shape.head_dim * 4 / 512))
-    return shape.batch * shape.q_heads * (partials + warps * ceil(padded / 32))
+    return shape.batch * shape.q_heads * (partials + 2 * warps * ceil(padded / 32))

@@ -1,0 +1,369 @@
+"""Counters without a GPU: names per chip, recorded ncu output, predictions, calibration, cards."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagebench.harness import baseline, card, store
+from pagebench.harness import calibrate as calibration
+from pagebench.harness.cell import Cell
+from pagebench.harness.profile import imported, off, predict_counters
+from pagebench.kernels.calibration import BULK_COPIES, WARP_LOADS, kernels_on
+from pagebench.kernels.loads import predicted_ldg, xqa_ldg
+from pagebench.profiles import ncu
+from pagebench.profiles.counters import (
+    CountError,
+    KernelRow,
+    by_call,
+    expect,
+    ratios,
+    stability,
+    totals,
+)
+from pagebench.profiles.metrics import (
+    CHIPS,
+    LAUNCH,
+    METRICS,
+    SINGLE_PASS,
+    chip_of,
+    names_on,
+)
+from pagebench.profiles.ncu import NcuError, Setting
+
+DATA = Path(__file__).parent / "data"
+H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
+TABLES = json.loads(gzip.decompress((DATA / "metrics.json.gz").read_bytes()))["chips"]
+ONE = (DATA / "ncu_xqa_shared_p16.csv").read_text()
+THREE = (DATA / "ncu_three_cells.csv").read_text()
+
+
+def recorded() -> list[dict[str, Any]]:
+    return list(store.read_kind([H200 / "counters.jsonl"], "counters"))
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", CHIPS.values())
+def test_every_counter_is_in_nvidias_table_of_the_chip(chip: str) -> None:
+    known = set(TABLES[chip])
+    for name, metric in names_on(chip).items():
+        assert metric.rsplit(".", 1)[0].split(".")[0] in known, f"{name} on {chip}"
+
+
+def test_the_renamed_and_the_missing_counters_differ_by_chip() -> None:
+    assert names_on("gh100")["dram_read_bytes"] == "dram__bytes_read.sum"
+    assert names_on("gb202")["dram_read_bytes"] == "dram__bytes_op_read.sum"
+    assert "dram__bytes_read" not in TABLES["gb202"]
+    assert "tma" not in names_on("ga100")
+    assert "tma" in names_on("gb100")
+
+
+def test_names_are_unique_and_each_says_what_it_means() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert all(metric.meaning and metric.unit for metric in METRICS)
+
+
+def test_a_chip_is_found_by_capability_or_refused_by_name() -> None:
+    assert chip_of((9, 0)) == "gh100"
+    assert chip_of((12, 1)) == "gb202"
+    with pytest.raises(ValueError, match="no counters are mapped"):
+        chip_of((7, 5))
+
+
+# --- what ncu prints --------------------------------------------------------------------------
+
+
+def test_a_recorded_page_is_read_by_column_name_units_and_separators_apart() -> None:
+    first, second = ncu.parse(ONE, names_on("gh100"))
+    assert first.symbol.startswith("kernel_mha(")
+    assert (first.grid, first.block, first.passes) == ("(1, 8, 32)", "(128, 1, 2)", 6)
+    assert first.values["ldg"] == second.values["ldg"] == 407_552
+    assert first.values["l1_sectors"] == 33_953_792
+    assert first.launch["registers"] == 128
+
+
+def test_many_cells_are_told_apart_by_their_ranges() -> None:
+    rows = ncu.parse(THREE, names_on("gh100"))
+    assert len(ncu.rows_of(rows, "fidecode_distinct_p1")) == 4  # decode and merge, twice
+    assert len(ncu.rows_of(rows, "tritontile_distinct_p64")) == 4
+    assert len(ncu.rows_of(rows, "xqa_shared_p64")) == 2
+    assert ncu.rows_of(rows, "xqa_shared_p6") == []
+
+
+def test_an_imported_page_gives_a_record_a_cell_with_a_row_a_kernel_and_their_sum() -> None:
+    records = {record["cell"]: record for record in imported(THREE)}
+    assert set(records) == {"fidecode_distinct_p1", "tritontile_distinct_p64", "xqa_shared_p64"}
+    decode, merge = records["fidecode_distinct_p1"]["kernels"]
+    assert "BatchDecode" in decode["symbol"]
+    assert "MergeStates" in merge["symbol"]
+    both = decode["values"]["ldg"][0] + merge["values"]["ldg"][0]
+    assert records["fidecode_distinct_p1"]["total"]["ldg"]["value"] == both
+
+
+@pytest.mark.parametrize(("said", "remedy"), [
+    ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
+     "Performance Counters on the target device 0.", "run as root"),
+    ("==ERROR== Profiling failed because a driver resource was unavailable.", "dcgmi"),
+    ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "gVisor"),
+    ((DATA / "ncu_no_kernels.txt").read_text(), "no kernel matched"),
+])  # fmt: skip
+def test_trouble_is_one_line_with_its_remedy(said: str, remedy: str) -> None:
+    with pytest.raises(NcuError, match=remedy) as caught:
+        ncu.parse(said, names_on("gh100"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("1,234,567", 1_234_567.0), ("5.35", 5.35), ("n/a", None), ("", None), ("PolicySpread", None),
+])  # fmt: skip
+def test_numbers_as_ncu_prints_them(text: str, value: float | None) -> None:
+    assert ncu.number(text) == value
+
+
+def test_an_old_or_a_missing_ncu_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NcuError, match="not on the PATH"):
+        ncu.find_ncu()
+    tool = tmp_path / "ncu"
+    tool.write_text("#!/bin/sh\necho 'Version 2021.3.1.0 (build 1)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(NcuError, match=r"2021\.3 is too old"):
+        ncu.find_ncu()
+
+
+def test_the_command_leaves_clocks_alone_and_says_what_it_does_to_caches() -> None:
+    words = ncu.command(Path("ncu"), Setting(), ["a.sum"], Path("r"), ["child"])
+    text = " ".join(words)
+    assert "--clock-control none" in text
+    assert "--cache-control all" in text
+    assert "--profile-from-start off" in text
+    assert f"a.sum,{LAUNCH['registers']}" in text
+    assert words[-1] == "child"
+    warm = ncu.command(Path("ncu"), Setting(cold=False), [], Path("r"), [])
+    assert "--cache-control none" in " ".join(warm)
+
+
+def test_single_pass_groups_hold_known_counters() -> None:
+    known = {metric.name for metric in METRICS}
+    assert all(set(group) <= known for group in SINGLE_PASS.values())
+
+
+# --- rows and stability -----------------------------------------------------------------------
+
+
+def row(symbol: str = "k", grid: str = "(1)", **values: float) -> KernelRow:
+    return KernelRow(symbol, grid, "(32)", {}, values, 1, "")
+
+
+def test_a_call_of_two_kernels_gives_a_column_each() -> None:
+    kernels = by_call([row("a"), row("b"), row("a"), row("b")], launches=2)
+    assert [[r.symbol for r in same] for same in kernels] == [["a", "a"], ["b", "b"]]
+
+
+@pytest.mark.parametrize("rows", [[], [row("a")], [row("a"), row("b")],
+                                  [row("a"), row("a", grid="(2)")]])  # fmt: skip
+def test_calls_that_are_not_alike_are_an_error_that_lists_what_was_seen(
+    rows: list[KernelRow],
+) -> None:
+    with pytest.raises(CountError, match=", ".join(r.symbol for r in rows) or "none"):
+        by_call(rows, launches=2)
+
+
+def test_an_unexpected_kernel_is_an_error() -> None:
+    expect([row("void decode<1>(int)")], ("decode", "merge"))
+    with pytest.raises(CountError, match="expected decode; saw memset"):
+        expect([row("memset")], ("decode",))
+
+
+def test_totals_add_kernels_launch_by_launch() -> None:
+    kernels = by_call([row(ldg=5, tma=0), row("b", ldg=2, tma=1)] * 2, launches=2)
+    assert totals(kernels)["ldg"] == [7.0, 7.0]
+    assert totals(kernels)["tma"] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("kind", "values", "stable"), [
+    ("count", [10, 10], True), ("count", [10, 11], False), ("count", [0, 0], True),
+    ("traffic", [1000, 1002], True), ("traffic", [1000, 1003], False),
+    ("rate", [50.0, 50.9], True), ("rate", [50.0, 51.5], False),
+])  # fmt: skip
+def test_counts_repeat_exactly_and_traffic_within_two_in_a_thousand(
+    kind: str, values: list[float], stable: bool
+) -> None:
+    assert stability(kind, values).stable is stable
+
+
+def test_sectors_a_request_are_undefined_for_tma() -> None:
+    plain = {"l1_requests": 2.0, "l1_sectors": 32.0, "ldg": 2.0, "ldgsts": 0.0, "tma": 0.0}
+    assert ratios(plain)["l1_sectors_per_request"] == 16.0
+    assert ratios(plain | {"tma": 9.0})["l1_sectors_per_request"] == "n/a (TMA)"
+    assert ratios({"l2_hits": 3.0, "l2_misses": 1.0})["l2_hit_pct"] == 75.0
+
+
+# --- predictions ------------------------------------------------------------------------------
+
+
+def test_ldg_is_predicted_from_source_for_every_recorded_cell_of_xqa_and_ours() -> None:
+    judged = 0
+    for record in recorded():
+        cell = Cell.parse(record["cell"])
+        predicted = predicted_ldg(cell.kernel, cell.shape, record["resolved"], (9, 0))
+        if predicted is not None:
+            assert record["total"]["ldg"]["stable"], record["cell"]
+            assert abs(record["total"]["ldg"]["value"] / predicted - 1) <= 0.01, record["cell"]
+            judged += 1
+    assert judged == 20
+
+
+def test_the_formula_gives_the_seed_studys_ratio_on_its_own_gpu() -> None:
+    """2.38 times the loads at page 16 against 64, which the seed measured on sm_120."""
+    loads = {
+        page: xqa_ldg(Cell.parse(f"xqa_shared_p{page}").shape, 1, (12, 0)) for page in (16, 64)
+    }
+    assert loads[16] / loads[64] == pytest.approx(2.38, abs=0.01)
+
+
+def test_dram_bytes_of_distinct_cells_are_the_compulsory_ones_within_two_per_cent() -> None:
+    for record in recorded():
+        cell = Cell.parse(record["cell"])
+        if cell.sharing.kind == "distinct":
+            read = record["total"]["dram_read_bytes"]
+            predicted = predict_counters(cell, record["resolved"], (9, 0))["dram_read_bytes"]
+            assert read["stable"], record["cell"]
+            assert abs(read["value"] / predicted - 1) <= 0.02, record["cell"]
+
+
+def test_shared_dram_bytes_do_not_repeat_whatever_the_cache_state() -> None:
+    lines = list(store.read_kind([H200 / "counters_shared_dram.jsonl"], "counters"))
+    assert {line["how"]["l2"] for line in lines} == {"cold", "warm"}
+    assert all(line["kernels"][0]["passes"] == 1 for line in lines)
+    assert not any(line["total"]["dram_read_bytes"]["stable"] for line in lines)
+
+
+def test_what_is_off_is_flagged() -> None:
+    cell = Cell.parse("xqa_distinct_p16")
+    predicted = {"ldg": 1000, "dram_read_bytes": 10**6}
+    assert off(cell, {"ldg": 1009.0, "dram_read_bytes": 1.01e6}, predicted) == []
+    assert off(cell, {"ldg": 1011.0, "dram_read_bytes": 1.03e6}, predicted) == [
+        "ldg", "dram_read_bytes",
+    ]  # fmt: skip
+
+
+def test_the_flush_makes_the_cache_cold_and_without_it_a_small_cell_stays_in_l2() -> None:
+    audits = {a["cell"]: a for a in store.read_kind([H200 / "audit.jsonl"], "audit")}
+    assert all(audit["cold_over_distinct"] >= 0.98 for audit in audits.values())
+    assert audits["xqa_distinct_p64_b1"]["warm_over_distinct"] < 0.5  # 17 MB: fits
+
+
+# --- calibration ------------------------------------------------------------------------------
+
+
+def table(**changes: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
+    names = names_on("gh100")
+    seen = {
+        kernel: {name: [0.0, 0.0] for name in names}
+        | {name: [float(count)] * 2 for name, count in calibration.expected(kernel, names).items()}
+        for kernel in kernels_on((9, 0))
+    }
+    return seen | {kernel: seen[kernel] | change for kernel, change in changes.items()}
+
+
+def test_a_counter_that_shows_what_was_executed_agrees() -> None:
+    assert calibration.disagreements(table(), names_on("gh100")) == []
+
+
+def test_a_counter_that_does_not_is_named_with_both_numbers_and_distrusted() -> None:
+    wrong = table(cal_bulk={"tma": [4.0 * BULK_COPIES] * 2})
+    (line,) = calibration.disagreements(wrong, names_on("gh100"))
+    assert line.startswith(f"tma: [{4.0 * BULK_COPIES}")
+    assert str(BULK_COPIES) in line
+    assert calibration.distrusted({"disagree": [line]}) == ("tma",)
+
+
+def test_the_recorded_calibration_settles_what_l1_requests_see() -> None:
+    (record,) = store.read_kind([H200 / "calibration.jsonl"], "calibration")
+    assert record["seen"]["cal_ldg"]["ldg"] == [WARP_LOADS, WARP_LOADS]
+    assert record["seen"]["cal_async_cg"]["ldgsts"] == [WARP_LOADS, WARP_LOADS]
+    assert record["sees_async"]["l1_requests of cal_async_cg"] is True
+    assert record["sees_async"]["l1_requests of cal_bulk"] is False
+    assert "ldg_active" in calibration.distrusted(record)
+
+
+def test_no_recorded_card_builds_on_a_distrusted_counter() -> None:
+    for record in recorded():
+        assert not set(record["distrusted"]) & set(record["total"])
+
+
+def test_bulk_copies_need_hopper() -> None:
+    assert "cal_bulk" in kernels_on((9, 0))
+    assert "cal_bulk" not in kernels_on((8, 9))
+
+
+def nvcc() -> bool:
+    return subprocess.run(["bash", "-c", "command -v nvcc"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not nvcc(), reason="nvcc is not installed")
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (12, 0)])
+def test_the_calibration_kernels_compile(capability: tuple[int, int], tmp_path: Path) -> None:
+    from pagebench.kernels.calibration import compile_cubin
+
+    cubin = compile_cubin(capability, tmp_path).read_bytes()
+    assert all(kernel.encode() in cubin for kernel in kernels_on(capability))
+
+
+# --- cards and baselines ----------------------------------------------------------------------
+
+
+def test_a_card_shows_kernels_counters_prediction_and_stability() -> None:
+    (record,) = imported(ONE)
+    text = card.counters_card(record)
+    for word in ("kernel_mha", "128 registers", "407,552", "stable", "unstable", "6, cache"):
+        assert word in text
+
+
+def test_one_card_joins_timing_counters_and_prediction() -> None:
+    joined = card.joined("xqa_shared_p16", [H200 / "pages.jsonl", H200 / "counters.jsonl"])
+    text = card.joined_card(joined)
+    for word in ("asked", "resolved", "floor", "GB/s", "407,552", "1.0000", "unstable"):
+        assert word in text
+    assert json.loads(json.dumps(joined))["counters"]["cell"] == "xqa_shared_p16"
+
+
+def test_two_page_sizes_of_xqa_are_two_binaries() -> None:
+    by_cell = {record["cell"]: record for record in recorded()}
+    small, large = by_cell["xqa_shared_p16"], by_cell["xqa_shared_p64"]
+    assert card.same_binary(small, small) == {"symbol": True, "launch": True, "resources": True}
+    assert card.same_binary(small, large)["launch"]
+
+
+def test_a_cell_without_records_is_named() -> None:
+    with pytest.raises(ValueError, match="no record of it"):
+        card.joined("xqa_shared_p128", [H200 / "plan.jsonl"])
+
+
+def test_a_baseline_holds_and_a_changed_count_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    records = recorded()
+    assert baseline.save(path, records) == len(baseline.counts_of(records))
+    assert baseline.check(path, records) == []
+    changed = json.loads(json.dumps(records))
+    changed[0]["kernels"][0]["values"]["ldg"] = [407_553, 407_553]
+    (line,) = baseline.check(path, changed)
+    assert "ldg was 407,552 and is 407,553" in line
+
+
+def test_the_committed_baseline_is_that_of_the_committed_counters() -> None:
+    assert baseline.check(H200 / "baseline.json", recorded()) == []
+
+
+def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no baseline"):
+        baseline.check(tmp_path / "none.json", [])
