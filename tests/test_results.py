@@ -58,6 +58,17 @@ def test_the_readmes_placements_are_the_recorded_ones() -> None:
     assert readme_rows("placements") == expected
 
 
+def test_the_readmes_loads_are_counted_and_predicted_ones() -> None:
+    from pagebench.harness.cell import Cell
+    from pagebench.kernels.loads import xqa_ldg
+
+    lines = {r["cell"]: r for r in store.read_kind([H200 / "counters.jsonl"], "counters")}
+    cells = [f"xqa_shared_p{page}" for page in (16, 32, 64, 128)]
+    counted = [f"{lines[cell]['total']['ldg']['value']:.0f}" for cell in cells]
+    predicted = [str(xqa_ldg(Cell.parse(cell).shape, 1, (9, 0))) for cell in cells]
+    assert readme_rows("loads") == [counted, predicted]
+
+
 TABLES = sorted(H200.glob("*.md"))
 
 
