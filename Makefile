@@ -9,13 +9,16 @@ TORCH ?= torch==2.13.0
 HAS_GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
 # A GPU machine without a package index: the bundle brings what its own Python lacks.
 OFFLINE := $(and $(HAS_GPU),$(wildcard .gpubox/enter.sh))
+empty :=
+space := $(empty) $(empty)
 
 ifdef OFFLINE
   READY := .gpubox/enter.sh
   ENTER := . .gpubox/enter.sh &&
   BIN :=
 else
-  READY := .venv/.ready
+  # Another torch is another environment: the stamp bears its name.
+  READY := .venv/.ready-$(subst /,_,$(subst =,_,$(subst $(space),_,$(TORCH))))
   ENTER :=
   BIN := .venv/bin/
 endif
@@ -30,7 +33,7 @@ help:  ## list the targets
 
 install: $(READY)  ## set up .venv (or, with a bundle on a GPU machine, nothing)
 
-.venv/.ready: pyproject.toml
+.venv/.ready-%: pyproject.toml
 	python3 -m venv .venv
 	.venv/bin/pip install -q "$(TORCH)"
 	.venv/bin/pip install -q -e ".[test,dev$(if $(HAS_GPU),$(comma)gpu)]"

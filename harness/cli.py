@@ -17,10 +17,12 @@ from pagebench.harness import report as reports
 from pagebench.harness import store
 from pagebench.harness.cell import MUST, Cell, matches, read_words
 from pagebench.harness.clock import CLOCKS, L2_STATES
+from pagebench.harness.environment import commit
 from pagebench.harness.record import Record
-from pagebench.harness.run import BOUNDARIES, Options, default_options, refusal
+from pagebench.harness.run import BOUNDARIES, Failure, Options, default_options, refusal
 from pagebench.harness.suites import SUITES, find_suite
 from pagebench.harness.sweep import (
+    EXIT_FAILED,
     EXIT_NOTHING,
     Job,
     Remaining,
@@ -28,6 +30,7 @@ from pagebench.harness.sweep import (
     exit_code,
     jobs,
     pending,
+    recorded,
     sweep,
 )
 from pagebench.harness.worker import Pool
@@ -68,11 +71,13 @@ def main() -> NoReturn:
         code = _complain(f"{error.format_message()} (see pagebench --help)")
     except ValueError as error:
         code = _complain(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        code = _complain(f"{error.filename or 'output'}: {error.strerror}")
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -167,7 +172,9 @@ def run(
     l2: Annotated[list[str] | None, typer.Option(help="cold, warm; may be repeated")] = None,
     boundary: Boundary = None,
     seconds: Annotated[float, typer.Option(min=0.05, help="longest sampling a cell")] = 2.0,
-    processes: Annotated[int, typer.Option(min=1, help="fresh processes, each a record")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, max=100, help="fresh processes, each a record")
+    ] = 1,
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -180,32 +187,48 @@ def run(
         raise ValueError("--resume needs --out FILE: the file to go on with")
     here = find_device(device)
     named = _named(names or ()) if not suite else ()
-    cells = named or _filtered(names or (), suite)
     options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"), seconds)
+    options = replace(options, kernel_file=str(kernel) if kernel else None)
     _refuse_named(named, here, options)
-    path = out or default_path()
     wanted = jobs(
-        cells,
+        named or _filtered(names or (), suite),
         options,
-        _chosen("clock", clock, CLOCKS, options.clock, here),
-        _chosen("l2", l2, L2_STATES, options.l2, here),
+        _chosen("clock", clock, CLOCKS, options, here),
+        _chosen("l2", l2, L2_STATES, options, here),
         processes,
     )
-    todo = pending(wanted, path) if resume else wanted
-    if len(todo) < len(wanted):
-        print(f"{len(wanted) - len(todo)} of {len(wanted)} are in {path}", file=sys.stderr)
-    if not todo:
-        return 0
-    records = _sweep(todo, path, here, kernel)
+    path = out or default_path()
+    store.check_appendable(path)
+    return _run(wanted, path, here, kernel, resume=resume, as_json=as_json)
+
+
+def _run(
+    wanted: list[Job], path: Path, here: Device, kernel: Path | None, *, resume: bool, as_json: bool
+) -> int:
+    """Measure what is wanted and not there yet; table and exit code are of all that is wanted."""
+    before = recorded(wanted, path) if resume else []
+    todo = pending(wanted, before, here)
+    if resume:
+        _say(f"{len(wanted) - len(todo)} of {len(wanted)} are in {path}")
+        _warn_of_change(before)
+    measured = _sweep(todo, path, here, kernel) if todo else []
+    records = recorded(wanted, path) if resume else measured
     if as_json:
         _print_json(reports.as_json(record) for record in records)
     else:
         _print_table(records)
-        print(f"\n{len(records)} records in {path}")
+        print(f"\n{len(records)} record{'' if len(records) == 1 else 's'} in {path}")
     code = exit_code(records)
     if code == EXIT_NOTHING:
-        print(f"nothing was measured; the reasons are in {path}", file=sys.stderr)
+        _say(f"nothing was measured; the reasons are in {path}")
     return code
+
+
+def _warn_of_change(before: list[Record]) -> None:
+    """Say when a file's records come from another commit than this one."""
+    commits = {record.environment.get("commit") for record in before if record.samples}
+    if commits - {commit()["commit"]}:
+        _say("the file's records are of another commit; a new --out keeps them apart")
 
 
 def _options(here: Device, boundary: str, seconds: float) -> Options:
@@ -215,15 +238,18 @@ def _options(here: Device, boundary: str, seconds: float) -> Options:
 
 
 def _chosen(
-    axis: str, given: list[str] | None, known: Sequence[str], default: str, here: Device
+    axis: str, given: list[str] | None, known: Sequence[str], options: Options, here: Device
 ) -> list[str]:
-    """Values of a run's axis, checked; clocks also against what the device has."""
+    """Values of a run's axis, checked against the known, the device and the boundary."""
+    default: str = getattr(options, axis)
     values = list(dict.fromkeys(given or [default]))
     for value in values:
         if value not in known:
             raise ValueError(f"--{axis} {value}: use {', '.join(known)}")
         if axis == "clock" and here.kind == "cpu" and value != "wall":
             raise ValueError(f"--clock {value} needs an NVIDIA GPU; on the CPU there is wall")
+        if options.boundary == "plan" and value != default:
+            raise ValueError(f"--{axis} {value}: planning is host work, timed {default} alone")
     return values
 
 
@@ -264,7 +290,7 @@ def _label(job: Job) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """One live line on a terminal; away from it, a plain line each time a cell begins timing."""
+    """One live line on a terminal; away from it, a plain line as each cell begins."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -293,36 +319,12 @@ def _progress() -> Iterator[Any]:
 
 
 def _print_table(records: Sequence[Record]) -> None:
+    """On a terminal the command and under it the numbers; elsewhere one uncut line a record."""
     rows = [reports.row(record) for record in records]
-    if not sys.stdout.isatty() or len(rows) > MOST_RICH_ROWS:
+    if sys.stdout.isatty() and len(rows) <= MOST_RICH_ROWS:
+        print(reports.tall(rows))
+    else:
         print(reports.plain(reports.HEADINGS, map(reports.cells_of, rows)))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="reproduce a row with: pagebench run ROW", title_style="dim")
-    for heading in ("pagebench run", "time us [95 %]", "floor", "GB/s", "of nominal"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("resolved kernel", "splits", "note"):
-        table.add_column(heading, overflow="fold")
-    for shown in rows:
-        text = dict(zip(reports.HEADINGS, reports.cells_of(shown), strict=True))
-        time = (
-            ""
-            if shown.low_us is None
-            else f"{shown.time_us:.2f} [{shown.low_us:.2f}, {shown.high_us:.2f}]"
-        )
-        table.add_row(
-            text["reproduce with"].removeprefix("pagebench run "),
-            time.replace("[", "\\["),
-            text["floor us"],
-            text["GB/s"],
-            text["of nominal"],
-            text["resolved kernel"].replace("[", "\\["),
-            text["splits"],
-            text["note"].replace("[", "\\["),
-        )
-    Console().print(table)
 
 
 # --- once -------------------------------------------------------------------------------------
@@ -335,6 +337,7 @@ def once(
     l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
     device: DeviceName = "auto",
     kernel: KernelFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="it is JSON anyway")] = True,
 ) -> int:
     """Warm up, then call once between profiler start and stop: what a profiler replays."""
     from pagebench.harness.once import call_once
@@ -342,10 +345,14 @@ def once(
     if kernel:
         add_kernel_file(kernel)
     here, cells = find_device(device), tuple(map(Cell.parse, names))
-    _chosen("l2", [l2], L2_STATES, l2, here)
+    _chosen("l2", [l2], L2_STATES, default_options(here), here)
     _refuse_named(cells, here, default_options(here))
-    for told in call_once(cells, here, launches, l2):
-        print(json.dumps(told), flush=True)
+    try:
+        for told in call_once(cells, here, launches, l2):
+            print(json.dumps(told), flush=True)
+    except Failure as failure:
+        _say(f"{failure.status}: {failure.reason}")
+        return EXIT_NOTHING if failure.status == "refused" else EXIT_FAILED
     return 0
 
 
@@ -363,6 +370,8 @@ def report(
     clocks: Annotated[bool, typer.Option("--clocks", help="one column a clock")] = False,
 ) -> None:
     """Tables of records: time with interval, GB/s, resolved kernel, and how to reproduce it."""
+    if as_json + markdown > 1 or repeats + clocks > 1 or (as_json and (repeats or clocks)):
+        raise ValueError("choose one of --json and --markdown, and one of --repeats and --clocks")
     records = list(store.read(files))
     if not records:
         raise ValueError(f"no records in {', '.join(map(str, files))}")
@@ -424,18 +433,18 @@ def profile_(
 
     if kernel:
         add_kernel_file(kernel)
-    _chosen("l2", [l2], L2_STATES, l2, find_device(device))
+    here = find_device(device)
+    _chosen("l2", [l2], L2_STATES, default_options(here), here)
     cells: tuple[Cell, ...] = ()
     if import_ is None:
         if not names and not suite:
             raise ValueError("name a cell or a suite, or --import a report")
-        here = find_device(device)
         named = _named(names or ()) if not suite else ()
         cells = named or _filtered(names or (), suite)
         _refuse_named(named, here, default_options(here))
         cells = tuple(cell for cell in cells if refusal(cell, here) is None)
     how = "audit" if audit else "single" if single_pass else "card"
-    wanted = Wanted(cells, find_device(device), how, launches, l2, keep, import_, kernel)
+    wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
     path = out or default_path()
     records = count(wanted, _say)
     for record in records:
@@ -538,6 +547,8 @@ def doctor(
     """What is here: device, driver, clocks, versions, neighbours, and which kernels can run."""
     from pagebench.harness.doctor import examine
 
+    if out and not speed:
+        raise ValueError("--out goes with --speed")
     if speed:
         _speed(find_device(device), out, as_json)
         return
@@ -559,10 +570,11 @@ def _speed(here: Device, out: Path | None, as_json: bool) -> None:
 
     rows = []
     for line in speeds(here):
-        rows.append((line["what"], f"{line['seconds']:.3f}", f"{line['limit_s']:.3f}"))
+        kept = "kept" if line["seconds"] <= line["limit_s"] else "over"
+        rows.append((line["what"], f"{line['seconds']:.3f}", f"{line['limit_s']:.3f}", kept))
         if out:
             store.append_line(out, line)
         if as_json:
             _print_json([line])
     if not as_json:
-        print(reports.plain(("the suite itself", "seconds", "limit"), rows))
+        print(reports.plain(("the suite itself", "seconds", "limit", ""), rows))

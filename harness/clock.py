@@ -67,7 +67,7 @@ class Rule:
     half_width: float = 0.002
     least: int = 50
     most: int = MOST_SAMPLES
-    seconds: float = 3.0
+    seconds: float = 2.0
 
 
 def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) -> Samples:

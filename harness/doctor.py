@@ -38,7 +38,8 @@ def _flat(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _verdict(name: str, device: Device) -> str:
     reasons = [refusal(Cell.parse(f"{name}_distinct_p{page}"), device) for page in PAGES]
-    return "runs" if None in reasons else str(reasons[0])
+    lasting = [reason for reason in reasons if reason and " takes " not in reason]
+    return "runs" if None in reasons else str((lasting or reasons)[0])
 
 
 def _instruments(device: Device) -> dict[str, str]:

@@ -76,7 +76,10 @@ def environment(device: Device) -> dict[str, Any]:
 
 
 def _cpu() -> dict[str, Any]:
-    return {"cpu": _cpu_name(), "cores": len(os.sched_getaffinity(0))}
+    import torch
+
+    cores = len(os.sched_getaffinity(0))
+    return {"cpu": _cpu_name(), "cores": cores, "torch_threads": torch.get_num_threads()}
 
 
 def _cpu_name() -> str:

@@ -41,7 +41,10 @@ HOPPER = Device("cuda", "the bundle's GPU", 0, (9, 0))
 
 ENTER = """\
 # Source this in the project's root on the GPU machine. It unpacks once, then extends PYTHONPATH.
-_box=$PWD/.gpubox; _site=${TMPDIR:-/tmp}/pagebench-site
+_box=$PWD/.gpubox
+# Another tree or another bundle unpacks anew.
+_key=$( (pwd; cat "$_box/commit"; ls -l "$_box") | cksum | tr -d " ")
+_site=${TMPDIR:-/tmp}/pagebench-site-$_key
 if [ ! -e "$_site/.done" ]; then
   mkdir -p "$_site" && tar -C "$_site" -xzf "$_box"/flashinfer-*.tgz
   [ -e "$_box/modules.tgz" ] && tar -C "$_site/flashinfer/data" -xzf "$_box/modules.tgz"

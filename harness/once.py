@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from pagebench.harness.cell import Cell
-from pagebench.harness.run import Checker, Session, build, default_options
+from pagebench.harness.run import (
+    Checker,
+    Failure,
+    Session,
+    build,
+    default_options,
+    device_bytes,
+    one_line,
+    refuse_memory,
+)
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import find_kernel
 
@@ -24,12 +33,18 @@ def call_once(
     """
     session = Session(device)
     for cell in cells:
-        yield _call(cell, session, launches, l2)
+        try:
+            yield _call(cell, session, launches, l2)
+        except Failure as failure:
+            raise Failure(failure.status, f"{cell.name}: {failure.reason}") from failure
+        except Exception as error:
+            raise Failure("crashed", f"{cell.name}: {one_line(error)}") from error
 
 
 def _call(cell: Cell, session: Session, launches: int, l2: str) -> dict[str, Any]:
     options, found = default_options(session.device), dict[str, Any]()
     adapter = find_kernel(cell.kernel)
+    refuse_memory(device_bytes(cell, adapter, options, session), session.device)
     batch = build(cell, adapter, options, session.device, found)
     call = adapter.plan(batch, graph=False)
     Checker(batch, call, session, found).check("before")

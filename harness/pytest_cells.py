@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pagebench.harness.cell import Cell
 from pagebench.harness.pytest_plugin import REPLAY, extra_info
 from pagebench.harness.run import default_options
 from pagebench.kernels.device import find_device
 
 if TYPE_CHECKING:
-    from pagebench.harness.cell import Cell
     from pagebench.harness.worker import Pool
 
 
 @pytest.mark.benchmark(timer=REPLAY)
-def test_cell(pagebench_cell: tuple[Cell, str], pagebench_pool: Pool, benchmark: Any) -> None:
-    cell, boundary = pagebench_cell
-    options = default_options(find_device(), boundary)
-    record = pagebench_pool.measure(cell, options, lambda stage: None)
+def test_cell(
+    pagebench_cell: str, pagebench_boundary: str, pagebench_pool: Pool, benchmark: Any
+) -> None:
+    options = default_options(find_device(), pagebench_boundary)
+    record = pagebench_pool.measure(Cell.parse(pagebench_cell), options, lambda stage: None)
     if record.status == "refused":
         pytest.skip(str(record.reason))
     if record.samples is None:

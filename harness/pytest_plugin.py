@@ -73,8 +73,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pagebench_cell" not in metafunc.fixturenames:
         return
     suite = _suite(metafunc.config)
-    cases = [pytest.param((cell, suite.boundary), id=cell.name) for cell in suite.cells]
-    metafunc.parametrize("pagebench_cell", cases)
+    names = [cell.name for cell in suite.cells]
+    metafunc.parametrize("pagebench_cell", names, ids=names)
 
 
 def _suite(config: pytest.Config) -> Suite:
@@ -83,9 +83,16 @@ def _suite(config: pytest.Config) -> Suite:
 
     usual = "kernels" if find_device().kind == "cuda" else "smoke"
     try:
-        return find_suite(config.getoption("suite", None) or usual)
+        named = config.getoption("suite", None)
+        return find_suite(usual if named is None else named)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(scope="session")
+def pagebench_boundary(request: pytest.FixtureRequest) -> str:
+    """What the swept suite times: `run` or `plan`."""
+    return _suite(request.config).boundary
 
 
 @pytest.fixture(scope="session")
@@ -98,15 +105,19 @@ def pagebench_pool() -> Iterator[Pool]:
         yield pool
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """pytest-benchmark makes its fixture with the timer that a marker names."""
+    if "device_benchmark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.benchmark(timer=REPLAY))
+
+
 @pytest.fixture
-def device_benchmark(request: pytest.FixtureRequest) -> Callable[..., Samples]:
+def device_benchmark(benchmark: Any) -> Callable[..., Samples]:
     """Time a call of your own on the device: `device_benchmark(run, l2="cold", clock=None)`.
 
     `run` launches the work and returns. On a GPU it is timed with events behind a spin kernel, on a
     CPU with the host's clock; the samples become the test's rounds in pytest-benchmark.
     """
-    request.node.add_marker(pytest.mark.benchmark(timer=REPLAY))
-    benchmark = request.getfixturevalue("benchmark")
 
     def measure(
         run: Callable[[], object],

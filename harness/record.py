@@ -22,6 +22,7 @@ STATUSES = {
     "rejected": "timed, but the time is impossible",
     "crashed": "an error, a death or a hang while measuring",
 }
+MAPPINGS = ("axes", "options", "resolved", "predicted", "layout", "check", "environment")
 FAILURES = ("wrong", "poisoned", "rejected", "crashed")
 
 
@@ -54,7 +55,9 @@ class Samples:
     def __post_init__(self) -> None:
         if not self.time_us or len(self.time_us) > MOST_SAMPLES:
             raise ValueError(f"{len(self.time_us)} samples; a record holds 1 to {MOST_SAMPLES}")
-        if not all(0 < time < inf for time in self.time_us):
+        if not self.blocks or not isinstance(self.floor_us, (int, float)):
+            raise ValueError("samples have a floor and at least one block")
+        if not all(isinstance(time, (int, float)) and 0 < time < inf for time in self.time_us):
             raise ValueError("a sample took no time, or no finite one")
 
 
@@ -72,6 +75,7 @@ class Record:
     device: str  # cpu or cuda
     reason: str | None = None
     process: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)  # seconds, device, kernel file
     samples: Samples | None = None
     resolved: Mapping[str, Any] = field(default_factory=dict)
     predicted: Mapping[str, Any] = field(default_factory=dict)
@@ -83,6 +87,12 @@ class Record:
     schema: int = TIMING_SCHEMA
 
     def __post_init__(self) -> None:
+        for name in MAPPINGS:
+            if not isinstance(getattr(self, name), Mapping):
+                raise ValueError(f"{name} is no set of fields")
+        for name in ("cell", "boundary", "clock", "l2", "status", "started", "device"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is no text")
         if self.status not in STATUSES:
             raise ValueError(f"status {self.status}; there are {', '.join(STATUSES)}")
         if (self.status == "measured") != (self.samples is not None):

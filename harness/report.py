@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from pagebench.harness.record import Record
+from pagebench.harness.run import USUAL_SECONDS
 from pagebench.harness.stats import Summary, summarise
 
 SHORT_FLOORS = 10  # a time under this many floors is mostly clock
+BUSY = 1.5  # load a core beyond which something else took part
 CLOCK_DRIFT = 0.02  # an SM clock that moved by more than this between blocks is said
 
 
@@ -89,8 +91,12 @@ def command(record: Record) -> str:
     """The command that measures this again; options that are the default are left out."""
     usual_clock = "wall" if record.device == "cpu" or record.boundary == "plan" else "events"
     usual_l2 = "warm" if record.boundary == "plan" or record.clock == "eager" else "cold"
+    device = record.options.get("device", record.device)
+    kernel, seconds = record.options.get("kernel"), record.options.get("seconds", USUAL_SECONDS)
     options = (
-        (" --device cpu", record.device != "cpu"),
+        (f" --kernel {kernel}", not kernel),
+        (f" --device {device}", device in ("cuda", "cuda:0")),
+        (f" --seconds {seconds:g}", seconds == USUAL_SECONDS),
         (f" --boundary {record.boundary}", record.boundary == "run"),
         (f" --clock {record.clock}", record.clock == usual_clock),
         (f" --l2 {record.l2}", record.l2 == usual_l2),
@@ -118,6 +124,9 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
     clocks = [clock for block in blocks if (clock := block.spin_mhz or block.sm_mhz)]
     if clocks and max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
         found.append(f"SM clock moved {min(clocks)} to {max(clocks)} MHz")
+    load, cores = record.environment.get("load"), record.environment.get("cores")
+    if load and cores and load > BUSY * cores:
+        found.append(f"the machine was busy (load {load:.1f} on {cores} cores)")
     if record.environment.get("other_processes"):
         found.append(f"{record.environment['other_processes']} other processes on the GPU")
     return found
@@ -186,6 +195,28 @@ def _environment(facts: Mapping[str, Any]) -> str:
     words += [f"{name} {text}" for name, text in facts.get("versions", {}).items()]
     dirty = " with changes" if facts.get("dirty") else ""
     return ", ".join(words) + f"; commit {(facts.get('commit') or 'unknown')[:12]}{dirty}"
+
+
+def tall(rows: Iterable[Row]) -> str:
+    """For a terminal of any width: the command that reproduces a row, and under it what it gave."""
+    lines = []
+    for shown in rows:
+        text = dict(zip(HEADINGS, cells_of(shown), strict=True))
+        lines.append(shown.command)
+        if shown.time_us is None:
+            lines.append(f"    {shown.note}")
+            continue
+        share = f" ({text['of nominal']} of nominal)" if text["of nominal"] else ""
+        rate = f", {text['GB/s']} GB/s{share}" if text["GB/s"] else ""
+        lines.append(
+            f"    {text['time us']} us [{text['95 % interval']}], floor {text['floor us']}, "
+            f"{text['clock, L2']}{rate}"
+        )
+        splits = f", {shown.splits} splits" if shown.splits else ""
+        lines.append(f"    {shown.kernel}{splits}")
+        if shown.note:
+            lines.append(f"    note: {shown.note}")
+    return "\n".join(lines)
 
 
 REPEAT_HEADINGS = ("cell", "clock, L2", "processes", "median us", "spread of medians", "modes")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +38,7 @@ BOUNDARIES = ("run", "plan")
 # A 16-bit output is off by 0.2 to 0.4 %; XQA and fa2 also round probabilities to the KV type.
 TOLERANCE = {"bf16": 0.01, "fp16": 0.005, "e4m3": 0.05}
 CHECKED_TOKENS = {"cuda": 2**20, "cpu": 2**16}  # tokens whose requests the oracle recomputes
+USUAL_SECONDS = 2.0
 HALF_WIDTH = {"cuda": 0.002, "cpu": 0.005}  # of the median's interval, at which sampling may stop
 FRESHNESS_STREAM = 7
 FRESHNESS_REQUESTS = 4
@@ -49,8 +53,9 @@ class Options:
     boundary: str = "run"
     clock: str = "events"
     l2: str = "cold"
-    seconds: float = 2.0
+    seconds: float = USUAL_SECONDS
     process: int = 0
+    kernel_file: str | None = None  # of --kernel
 
 
 class Failure(Exception):
@@ -109,7 +114,7 @@ class Session:
     def facts_now(self) -> dict[str, Any]:
         """The environment, with who else uses the GPU at this moment."""
         if self.device.kind == "cpu":
-            return self.facts
+            return self.facts | {"load": round(os.getloadavg()[0], 2)}
         return self.facts | {"other_processes": other_processes(self.device)}
 
     def synchronise(self) -> None:
@@ -132,7 +137,7 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
     except Failure as failure:
         outcome = {"status": failure.status, "reason": failure.reason}
     except Exception as error:
-        outcome = {"status": "crashed", "reason": _one_line(error)}
+        outcome = {"status": "crashed", "reason": one_line(error)}
     return Record(
         **_identity(cell, options, session.device),
         started=started,
@@ -156,6 +161,11 @@ def _identity(cell: Cell, options: Options, device: Device) -> dict[str, Any]:
         "clock": options.clock,
         "l2": options.l2,
         "process": options.process,
+        "options": {
+            "seconds": options.seconds,
+            "device": device.torch_name,
+            "kernel": options.kernel_file,
+        },
         "axes": cell.axes(),
         "device": device.kind,
     }
@@ -165,10 +175,12 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """The error's first line: what follows in CUDA's are hints at how to debug torch."""
     lines = str(error).strip().splitlines() or ["no message"]
-    return f"{type(error).__name__}: {lines[0]}"[:500]
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0][:400]}{where}"
 
 
 def _measure(
@@ -187,11 +199,12 @@ def _measure(
     found["predicted"] = asdict(work) | {
         "device_bytes": device_bytes(cell, adapter, options, session)
     }
-    _refuse_memory(found["predicted"]["device_bytes"], session.device)
+    refuse_memory(found["predicted"]["device_bytes"], session.device)
     progress("placing")
     batch = build(cell, adapter, options, session.device, found)
-    progress("planning")
+    progress("planning")  # may compile a module, and is waited for accordingly
     call = adapter.plan(batch, graph=options.clock == "graph")
+    progress("checking")
     found["resolved"] = call.resolved
     clock = clocks.make_clock(options.clock, session.device.kind, call.symbols)
     rule = clocks.Rule(HALF_WIDTH[session.device.kind], seconds=options.seconds)
@@ -256,7 +269,7 @@ def device_bytes(cell: Cell, adapter: Adapter, options: Options, session: Sessio
     return pool_bytes(shape, pages) + tables + scratch
 
 
-def _refuse_memory(needed: int, device: Device) -> None:
+def refuse_memory(needed: int, device: Device) -> None:
     free = free_bytes(device)
     if free is not None and needed > free:
         raise Failure(

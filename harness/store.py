@@ -68,7 +68,7 @@ def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").split("\n")
+        return path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -80,7 +80,7 @@ def _is_start_of_ours(line: str) -> bool:
 def _read_line(line: str, where: str) -> Record | None:
     try:
         value = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         if _is_start_of_ours(line):
             return None
         raise StoreError(f"{where}: not a JSON record") from None
@@ -90,5 +90,21 @@ def _read_line(line: str, where: str) -> Record | None:
         return None
     try:
         return Record.from_json(value)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{where}: {error}") from error
+
+
+def check_appendable(path: Path) -> None:
+    """Refuse a file that cannot be written or holds something else, before anything is run."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        existed = path.exists()
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            first = file.readline()
+        if not existed:
+            path.unlink()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if first.strip() and not _is_start_of_ours(first[:8]):
+        raise StoreError(f"{path} is no results file: choose another for --out")

@@ -76,12 +76,24 @@ def default_path() -> Path:
     return Path("runs") / f"{stamp}_{(state['commit'] or 'nocommit')[:8]}{dirty}.jsonl"
 
 
-def pending(wanted: list[Job], path: Path) -> list[Job]:
-    """The jobs that `path` has no record of yet."""
+def recorded(wanted: list[Job], path: Path) -> list[Record]:
+    """The newest record of each wanted job that `path` has, in the order wanted."""
     if not path.exists():
-        return wanted
-    done = {record.key for record in store.read([path])}
-    return [job for job in wanted if job.key not in done]
+        return []
+    newest = {record.key: record for record in store.read([path])}
+    return [newest[job.key] for job in wanted if job.key in newest]
+
+
+def pending(wanted: list[Job], before: Iterable[Record], device: Device) -> list[Job]:
+    """Jobs without a record, and those that were refused before and would not be now."""
+    done = {record.key for record in before if record.status != "refused"}
+    refused = {record.key for record in before if record.status == "refused"}
+    return [
+        job
+        for job in wanted
+        if job.key not in done
+        and (job.key not in refused or refusal(job.cell, device, job.options.boundary) is None)
+    ]
 
 
 def sweep(

@@ -24,6 +24,7 @@ from pagebench.kernels.registry import add_kernel_file
 
 # Longest silence of a worker, in seconds, by what it said last. Planning may compile a module.
 PATIENCE_S = {"starting": 180.0, "planning": 1200.0}
+CLOSING_S = 2.0  # for a worker to end by itself before it is killed
 USUAL_PATIENCE_S = 120.0
 LAST_WORDS = 300  # characters of a lost worker's last line on stderr that its record keeps
 
@@ -138,9 +139,10 @@ class Worker:
             self._pipe.close()
             self._pipe = None
         if self._process is not None:
-            if kill:
-                self._process.kill()
-            self._process.join(10)
+            if not kill:
+                self._process.join(CLOSING_S)
+            self._process.kill()
+            self._process.join()
             self._process = None
             self._log.unlink(missing_ok=True)
 
@@ -162,12 +164,15 @@ class Pool:
         self.close()
 
     def close(self) -> None:
+        self._close(kill=False)
+
+    def _close(self, *, kill: bool) -> None:
         for worker in self._workers.values():
-            worker.close()
+            worker.close(kill=kill)
         self._workers.clear()
 
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._close(kill=kind is not None)

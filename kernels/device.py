@@ -36,7 +36,8 @@ def find_device(wanted: str = "auto") -> Device:
     Raises ValueError when the wanted device is not there.
     """
     kind, _, number = wanted.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (number and not number.isdecimal()):
+    numbered = kind == "cuda" and number.isdecimal()
+    if kind not in ("auto", "cpu", "cuda") or (":" in wanted and not numbered):
         raise ValueError(f"device {wanted}: use auto, cpu, cuda or cuda:N")
     if kind == "cpu":
         return CPU

@@ -6,6 +6,7 @@ Installed packages add theirs through the entry-point group `pagebench.kernels`,
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -27,6 +28,7 @@ ADAPTERS = (
     ("tritontile", "pagebench.kernels.triton_decode:TRITONTILE"),
 )
 
+MEMBERS = ("name", "has_plan", "lowering", "refuses", "workspace_bytes", "plan")
 _from_files: dict[str, Adapter] = {}
 
 
@@ -74,18 +76,25 @@ def find_kernel(name: str) -> Adapter:
 
 def add_kernel_file(path: Path) -> str:
     """Load the `ADAPTER` of a Python file and return its name; KernelError where it has none."""
-    if not path.is_file():
-        raise KernelError(f"--kernel {path}: no such file")
+    try:
+        if not path.is_file():
+            raise KernelError(f"--kernel {path}: no such file")
+    except OSError as error:
+        raise KernelError(f"--kernel {path}: {error.strerror}") from error
     spec = spec_from_file_location(f"pagebench_kernel_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise KernelError(f"--kernel {path}: a Python file's name ends in .py")
     module = module_from_spec(spec)
+    sys.path.append(str(path.parent))  # a file may import its neighbours
     try:
         spec.loader.exec_module(module)
         adapter = cast(Adapter, module.ADAPTER)
-        name = adapter.name
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
+    missing = [member for member in MEMBERS if not hasattr(adapter, member)]
+    if missing:
+        raise KernelError(f"--kernel {path}: ADAPTER has no {', '.join(missing)}")
+    name = str(adapter.name)
     if not (name.isascii() and name.isalnum() and name.islower()) or is_kernel(name):
         raise KernelError(f"--kernel {path}: the name {name} must be new, of [a-z0-9] only")
     _from_files[name] = adapter

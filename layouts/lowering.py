@@ -24,7 +24,7 @@ KINDS = ("token_indices", "csr_pages", "page_table")
 class Lowered:
     """Index tensors of one kind, on the table's device.
 
-    `table` is contiguous and its row stride is its width, which XQA assumes (kernels.md 0.1).
+    `table` is contiguous and its row stride is its width, which XQA assumes (mhaUtils.cuh).
     """
 
     kind: str

@@ -147,7 +147,8 @@ def test_report_draws_what_was_recorded_in_three_forms(tmp_path: Path) -> None:
     pagebench(*words, "--processes", "2", "--out", "r.jsonl", cwd=tmp_path)
     assert f"gather_{SMALL}" in pagebench("report", "r.jsonl", cwd=tmp_path).stdout
     text = pagebench("report", "r.jsonl", "--markdown", cwd=tmp_path).stdout
-    assert text.startswith("| cell |")
+    assert text.startswith("- ")
+    assert "\n| cell |" in text
     row = json.loads(pagebench("report", "r.jsonl", "--json", cwd=tmp_path).stdout.splitlines()[0])
     assert row["low_us"] <= row["time_us"] <= row["high_us"]
     repeats = pagebench("report", "r.jsonl", "--repeats", cwd=tmp_path).stdout

@@ -111,7 +111,7 @@ def test_pytest_starts_without_our_heavy_imports(pytester: pytest.Pytester) -> N
 
 def test_a_fixture_times_a_call_of_ones_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(OWN_TEST)
-    result = pytester.runpytest_subprocess("--benchmark-json=o.json")
+    result = pytester.runpytest_subprocess("--benchmark-only", "--benchmark-json=o.json")
     result.assert_outcomes(passed=1)
     (benchmark,) = stored(pytester.path / "o.json")
     assert benchmark["extra_info"]["l2"] == "cold"

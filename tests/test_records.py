@@ -18,7 +18,8 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.record import MOST_SAMPLES, STATUSES, Block, Record, Samples
 from pagebench.harness.run import Options
 from pagebench.harness.store import StoreError
-from pagebench.harness.sweep import Job, exit_code, jobs, pending
+from pagebench.harness.sweep import Job, exit_code, jobs, pending, recorded
+from pagebench.kernels.device import CPU
 
 CELL = Cell.parse("xqa_shared_p16")
 OTHER = Cell.parse("xqa_distinct_p64")
@@ -111,6 +112,7 @@ SAMPLE_SETS = st.builds(
             st.none() | st.integers(1, 9000),
             st.lists(WORDS, max_size=2).map(tuple),
         ),
+        min_size=1,
         max_size=3,
     ).map(tuple),
     stopped=st.sampled_from(["interval", "samples", "time"]),
@@ -143,8 +145,8 @@ def test_the_first_schemas_record_is_still_read() -> None:
     assert record.cell == "gather_distinct_scatter_p16_b3_l100_r50_h4x2_d64"
     assert record.key[1:] == ("run", "wall", "cold", 0)
     assert record.samples is not None
-    assert (len(record.samples.time_us), record.samples.time_us[1]) == (11, 497.92)
-    assert (record.samples.blocks, record.samples.floor_us) == ((Block(0),), 0.131)
+    assert (len(record.samples.time_us), record.samples.time_us[1]) == (5, 641.042)
+    assert (record.samples.blocks, record.samples.floor_us) == ((Block(0),), 0.11)
     assert record.predicted["distinct_kv_bytes"] == 287 * 2 * 2 * 64 * 2
 
 
@@ -320,20 +322,29 @@ def test_a_job_and_its_record_have_one_key() -> None:
 
 def test_a_new_file_has_all_jobs_pending(tmp_path: Path) -> None:
     wanted = jobs([CELL, OTHER], Options(), ["events"], ["cold"], 1)
-    assert pending(wanted, tmp_path / "none.jsonl") == wanted
+    assert recorded(wanted, tmp_path / "none.jsonl") == []
+    assert pending(wanted, [], CPU) == wanted
 
 
 def test_what_the_file_has_in_any_state_is_not_pending(tmp_path: Path) -> None:
     wanted = jobs([CELL, OTHER], Options(), ["events", "cupti"], ["cold"], 2)
     lines = [line_of(measured(process=1)), line_of(ended("crashed"), cell=OTHER.name)]
     path = write(tmp_path / "runs.jsonl", "".join(lines) + line_of(measured(process=0))[:300])
-    left = [job.key for job in pending(wanted, path)]
+    left = [job.key for job in pending(wanted, recorded(wanted, path), CPU)]
     gone = [job.key for job in wanted if job.key not in left]
     assert gone == [
         (OTHER.name, "run", "events", "cold", 0),
         (CELL.name, "run", "events", "cold", 1),
     ]
     assert len(left) == 6
+
+
+def test_a_refused_job_is_pending_once_it_would_not_be_refused(tmp_path: Path) -> None:
+    gather = Cell.parse("gather_distinct_p16")
+    wanted = jobs([CELL, gather], Options(clock="wall"), ["wall"], ["cold"], 1)
+    before = [ended("refused", cell=job.cell, clock="wall") for job in wanted]
+    left = pending(wanted, before, CPU)
+    assert [job.cell for job in left] == ([gather] if CELL.kernel == "xqa" else [CELL, gather])
 
 
 @pytest.mark.parametrize(

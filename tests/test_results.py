@@ -52,7 +52,7 @@ def test_the_readmes_placements_are_the_recorded_ones() -> None:
     found = medians("placements")
     expected = [
         [f"{found[f'fidecode_distinct{where}_p1_b{batch}_l8192']:.2f}"
-         for batch in (4, 32, 128, 256)]
+         for batch in (4, 16, 32, 128)]
         for where in ("", "_block128", "_scatter")
     ]  # fmt: skip
     assert readme_rows("placements") == expected
@@ -75,7 +75,7 @@ TABLES = sorted(H200.glob("*.md"))
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
 def test_every_table_is_what_its_records_draw(table: Path) -> None:
     option = {"repeats": "--repeats"}.get(table.stem.split("_")[0])
-    if table.stem.endswith("_clocks"):
+    if table.stem == "clocks" or table.stem.endswith("_clocks"):
         option = "--clocks"
     source = table.with_name(table.stem.removesuffix("_clocks") + ".jsonl")
     code = "from pagebench.harness.cli import main; main()"
@@ -123,16 +123,31 @@ def test_a_crashing_kernel_cost_its_own_cell_alone() -> None:
     assert "illegal memory access" in str(records("crash")[1].reason)
 
 
+SIX = (
+    "fitc_distinct_p1_b32_l8192", "xqa_distinct_p64_b32_l8192", "tritontile_distinct_p64_b32_l8192",
+    "tritontoken_distinct_p1_b32_l8192", "fidecode_distinct_p1_b32_l8192", "xqa_distinct_p64",
+)  # fmt: skip
 STEADY = (
     "fitc_distinct_p1_b32_l8192", "xqa_distinct_p64_b32_l8192", "tritontile_distinct_p64_b32_l8192",
     "tritontoken_distinct_p1_b32_l8192",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("run", ["repeats", "repeats_other_gpu"])
-def test_medians_of_five_processes_agree_on_the_named_unimodal_cells(run: str) -> None:
+@pytest.mark.parametrize(
+    ("run", "cells", "most"),
+    [("repeats_other_gpu", SIX, 0.5), ("repeats", STEADY, 0.5), ("repeats", SIX, 0.65)],
+)
+def test_medians_of_five_processes_agree_as_the_log_says(
+    run: str, cells: tuple[str, ...], most: float
+) -> None:
     rows = {row[0]: row for row in report.repeats(records(run))}
-    for cell in STEADY:
+    for cell in cells:
         _, _, processes, _, spread, modes = rows[cell]
         assert (processes, modes) == ("5", "unimodal")
-        assert float(spread.rstrip("%")) <= 0.5
+        assert float(spread.rstrip("%")) <= most
+
+
+def test_the_suite_kept_its_own_speed_limits_on_the_gpu_machine() -> None:
+    lines = list(store.read_kind([H200 / "speed.jsonl"], "speed"))
+    assert len(lines) == 5
+    assert all(line["seconds"] <= line["limit_s"] for line in lines)
