@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
+from pagebench.harness.ceilings import bandwidth_at, newest_points
 from pagebench.harness.record import Record
 from pagebench.profiles.metrics import METRICS, metric
 
@@ -85,6 +86,35 @@ def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
     }
 
 
+def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Whether both cells ran the same binary alike, and stable counters that differ.
+
+    ValueError where one of them has no counters.
+    """
+    for one in (card, other):
+        if one["counters"] is None:
+            raise ValueError(f"{one['cell']}: no counters; make ncu CELL={one['cell']}")
+    mine, theirs = card["counters"]["total"], other["counters"]["total"]
+    return {
+        "cell": other["cell"],
+        "same": same_binary(card["counters"], other["counters"]),
+        "ratio": {
+            name: round(mine[name]["value"] / theirs[name]["value"], 4)
+            for name in mine
+            if name in theirs and theirs[name]["value"]
+            and mine[name]["stable"] and theirs[name]["stable"]
+            and mine[name]["value"] != theirs[name]["value"]
+        },
+    }  # fmt: skip
+
+
+def _contrast_lines(found: dict[str, Any]) -> list[str]:
+    same = ", ".join(f"{what} {'same' if is_same else 'another'}"
+                     for what, is_same in found["same"].items())  # fmt: skip
+    ratios = ", ".join(f"{name} x {ratio:g}" for name, ratio in found["ratio"].items())
+    return [f"  against   {found['cell']}: {same}", f"            {ratios or 'no stable change'}"]
+
+
 def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
     """The newest timing and counters of a cell in those files; ValueError where there are none."""
     timing = _newest(record for record in store.read(files) if record.cell == cell)
@@ -95,10 +125,19 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
         raise ValueError(f"{cell}: no record of it in {', '.join(map(str, files)) or 'runs/'}")
     return {
         "cell": cell,
+        "ceiling_gbps": _ceiling(timing, files),
         "timing": None if timing is None else report.as_json(timing),
         "resolved": dict(timing.resolved) if timing else (counters or {}).get("resolved", {}),
         "counters": counters,
     }
+
+
+def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
+    """What this GPU reaches when it reads as many bytes, from a ceilings record if there is one."""
+    if timing is None or "gpu" not in timing.environment:
+        return None
+    points = newest_points(timing.environment["gpu"], files)
+    return bandwidth_at(points, int(timing.predicted.get("distinct_kv_bytes", 0)))
 
 
 def _newest(records: Iterable[Record]) -> Record | None:
@@ -123,7 +162,7 @@ def joined_card(card: dict[str, Any]) -> str:
             f"{timing['high_us']:.2f}], floor {timing['floor_us']:.2f} "
             f"({timing['clock']}, {timing['l2']})"
         )
-        lines.append(_bandwidth(timing, counters))
+        lines.append(_bandwidth(timing, counters, card["ceiling_gbps"]))
         if timing["note"]:
             lines.append(f"  note      {timing['note']}")
     else:
@@ -132,6 +171,8 @@ def joined_card(card: dict[str, Any]) -> str:
         lines.append(counters_card(counters).partition("\n")[2])
     else:
         lines.append(f"  no counters: make ncu CELL={card['cell']}")
+    if "against" in card:
+        lines += _contrast_lines(card["against"])
     return "\n".join(lines)
 
 
@@ -139,11 +180,15 @@ def _words(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _bandwidth(timing: dict[str, Any], counters: dict[str, Any] | None) -> str:
-    """Distinct bytes over time, and DRAM bytes over the same time where they were counted."""
+def _bandwidth(
+    timing: dict[str, Any], counters: dict[str, Any] | None, ceiling: float | None
+) -> str:
+    """Distinct bytes over time against the ceiling, and DRAM bytes where they were counted."""
     distinct = timing["predicted"].get("distinct_kv_bytes", 0)
     share = "" if timing["of_nominal"] is None else f" ({timing['of_nominal']:.1%} of nominal)"
     text = f"  bytes     {distinct / 1e6:.1f} MB distinct, {timing['gbps'] or 0:.0f} GB/s{share}"
+    if ceiling:
+        text += f", {(timing['gbps'] or 0) / ceiling:.1%} of the {ceiling:.0f} this GPU reads"
     read = (counters or {}).get("total", {}).get("dram_read_bytes")
     if read:
         trust = "" if read["stable"] else ", unstable"

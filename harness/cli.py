@@ -517,18 +517,46 @@ def calibrate(
 
 
 @app.command()
+def ceilings(
+    out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
+    device: DeviceName = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """DRAM read bandwidth of this GPU as a curve over bytes, by a probe shown to saturate."""
+    from pagebench.harness.ceilings import dram_curve
+
+    path = out or Path("runs/ceilings.jsonl")
+    record = dram_curve(find_device(device), _say)
+    store.append_line(path, record)
+    if as_json:
+        _print_json([record])
+        return
+    rows = [
+        (f"{point['bytes_read'] / 1e6:,.0f}", f"{point['gbps']:,.0f}", str(point["saturated"]))
+        for point in record["dram_read"]
+    ]
+    print(reports.plain(("MB read", "GB/s", "saturated"), rows))
+    print(f"1 record in {path}")
+
+
+@app.command()
 def show(
     name: Annotated[str, typer.Argument(help="a cell's full name", metavar="NAME")],
     files: Annotated[
         list[Path] | None, typer.Argument(help="results files (runs/*.jsonl)", metavar="FILE")
     ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="another cell: did both run the same binary?")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """One card: the newest timing and counters of a cell, and what was predicted."""
-    from pagebench.harness.card import joined, joined_card
+    from pagebench.harness.card import contrast, joined, joined_card
 
     found = files or sorted(Path("runs").glob("*.jsonl"))
     card = joined(Cell.parse(name).name, found)
+    if against:
+        card["against"] = contrast(card, joined(Cell.parse(against).name, found))
     print(json.dumps(card) if as_json else joined_card(card))
 
 

@@ -17,6 +17,7 @@ from pagebench.harness.profile import imported, off, predict_counters
 from pagebench.kernels.calibration import BULK_COPIES, WARP_LOADS, kernels_on
 from pagebench.kernels.loads import predicted_ldg, xqa_ldg
 from pagebench.profiles import ncu
+from pagebench.profiles.ceilings import Point, bandwidth_at, is_saturated
 from pagebench.profiles.counters import (
     CountError,
     KernelRow,
@@ -342,6 +343,49 @@ def test_two_page_sizes_of_xqa_are_two_binaries() -> None:
     small, large = by_cell["xqa_shared_p16"], by_cell["xqa_shared_p64"]
     assert card.same_binary(small, small) == {"symbol": True, "launch": True, "resources": True}
     assert card.same_binary(small, large)["launch"]
+
+
+def test_a_contrast_says_which_stable_counters_moved_and_if_the_binary_did() -> None:
+    files = [H200 / "counters.jsonl"]
+    small, large = (card.joined(f"xqa_distinct_p{page}", files) for page in (16, 64))
+    found = card.contrast(small, large)
+    assert found["ratio"]["ldg"] == round(56_448 / 14_976, 4)
+    assert "ldgsts" not in found["ratio"]  # KV copies do not depend on the page size
+    assert found["same"]["launch"]
+    text = card.joined_card(small | {"against": found})
+    assert "ldg x 3.7692" in text
+
+
+def test_a_contrast_needs_counters_of_both() -> None:
+    timed = card.joined("xqa_shared_p32", [H200 / "pages.jsonl"])
+    with pytest.raises(ValueError, match="no counters"):
+        card.contrast(timed, timed)
+
+
+def test_the_ceiling_is_a_curve_over_bytes() -> None:
+    points = [Point(2**20, 1000.0, True), Point(2**22, 3000.0, True)]
+    assert bandwidth_at(points, 2**21) == 2000.0
+    assert bandwidth_at(points, 2**30) == 3000.0
+    assert bandwidth_at(points, 2**19) is None
+    assert bandwidth_at([], 2**19) is None
+
+
+@pytest.mark.parametrize(("gbps", "saturated"), [
+    ([3000, 4000, 4030], True), ([3000, 4000, 4300], False), ([4000], False),
+])  # fmt: skip
+def test_a_probe_saturates_when_larger_tiles_gain_nothing(
+    gbps: list[float], saturated: bool
+) -> None:
+    assert is_saturated(gbps) is saturated
+
+
+def test_a_card_shows_the_share_of_what_the_gpu_reads(tmp_path: Path) -> None:
+    curve = [{"bytes_read": 2**20, "gbps": 4000.0, "saturated": True}]
+    line = {"kind": "ceilings", "schema": 1, "gpu": "NVIDIA H200", "dram_read": curve}
+    store.append_line(tmp_path / "c.jsonl", line)
+    files = [H200 / "pages.jsonl", tmp_path / "c.jsonl"]
+    text = card.joined_card(card.joined("xqa_distinct_p64_b32_l8192", files))
+    assert "of the 4000 this GPU reads" in text
 
 
 def test_a_cell_without_records_is_named() -> None:
