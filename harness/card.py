@@ -50,6 +50,7 @@ def _kernel(kernel: dict[str, Any]) -> list[str]:
     )
     rates = [
         f"{name.removesuffix('_pct')} {values[0]:.1f} %"
+        f"{' (unstable)' if name in kernel.get('unstable', ()) else ''}"
         for name in SHOWN_RATES
         if (values := kernel["values"].get(name)) and values[0] is not None
     ]

@@ -86,6 +86,23 @@ def _complain(message: str) -> int:
     return EXIT_NOTHING
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"pagebench {version('pagebench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print it and end")
+    ] = False,
+) -> None:
+    """Time paged-attention decode kernels and say what was timed."""
+
+
 # --- which cells ------------------------------------------------------------------------------
 
 
@@ -95,6 +112,11 @@ def _named(names: Sequence[str]) -> tuple[Cell, ...]:
     if not all(set(MUST) <= set(found) for found in words):
         return ()
     return tuple(dict.fromkeys(Cell.parse(name) for name in names))
+
+
+def _cells(names: Sequence[str] | None, suite: str | None) -> tuple[Cell, ...]:
+    """Cells named outright where no suite is given, else what the words leave of the suites."""
+    return (_named(names or ()) if not suite else ()) or _filtered(names or (), suite)
 
 
 def _filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
@@ -126,7 +148,7 @@ def list_(
     if not names and not suite:
         _list_suites(here, as_json)
         return
-    cells = _named(names or ()) or _filtered(names or (), suite)
+    cells = _cells(names, suite)
     boundary = find_suite(suite).boundary if suite else "run"
     rows = [(cell.name, refusal(cell, here, boundary)) for cell in cells]
     if as_json:
@@ -440,9 +462,11 @@ def profile_(
         if not names and not suite:
             raise ValueError("name a cell or a suite, or --import a report")
         named = _named(names or ()) if not suite else ()
-        cells = named or _filtered(names or (), suite)
         _refuse_named(named, here, default_options(here))
-        cells = tuple(cell for cell in cells if refusal(cell, here) is None)
+        wished = _cells(names, suite)
+        cells = tuple(cell for cell in wished if refusal(cell, here) is None)
+        if len(cells) < len(wished):
+            _say(f"{len(wished) - len(cells)} of {len(wished)} cells cannot run here")
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
     path = out or default_path()

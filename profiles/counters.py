@@ -92,6 +92,18 @@ def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
     return found
 
 
+def _unstable(launches: Sequence[KernelRow]) -> list[str]:
+    """Counters of one kernel that did not repeat over its launches."""
+    names = [metric for metric in METRICS if launches[0].values.get(metric.name) is not None]
+    return [
+        metric.name
+        for metric in names
+        if not stability(
+            metric.kind, [float(row.values.get(metric.name) or 0) for row in launches]
+        ).stable
+    ]
+
+
 def summary(kernels: Sequence[Sequence[KernelRow]]) -> list[dict[str, Any]]:
     """Each kernel of a call for a record: identity, launch facts, values a launch, stability."""
     return [
@@ -106,6 +118,7 @@ def summary(kernels: Sequence[Sequence[KernelRow]]) -> list[dict[str, Any]]:
                 for metric in METRICS
                 if metric.name in launches[0].values
             },
+            "unstable": _unstable(launches),
         }
         for launches in kernels
     ]

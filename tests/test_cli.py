@@ -23,6 +23,19 @@ def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 SMALL = "distinct_p16_b2_l64"
+OFF_KERNEL = """
+from dataclasses import replace
+from pagebench.kernels.gather import Gather
+
+class Off(Gather):
+    name = "off"
+
+    def plan(self, batch, *, graph):
+        call = super().plan(batch, graph=graph)
+        return replace(call, run=lambda: (call.run(), call.out.mul_(2)))
+
+ADAPTER = Off()
+"""
 BAD = [
     (["run", "xqa_shared_p17"], "16, 32, 64, 128"),
     (["run", "xqa_shared_q16"], "unknown word q16"),
@@ -92,16 +105,7 @@ def test_a_measured_cell_gives_a_row_and_a_record(tmp_path: Path) -> None:
 
 
 def test_a_sweep_with_a_wrong_cell_ends_with_1(tmp_path: Path) -> None:
-    (tmp_path / "off.py").write_text(
-        "from pagebench.kernels.gather import Gather\n"
-        "from dataclasses import replace\n"
-        "class Off(Gather):\n"
-        "    name = 'off'\n"
-        "    def plan(self, batch, *, graph):\n"
-        "        call = super().plan(batch, graph=graph)\n"
-        "        return replace(call, run=lambda: (call.run(), call.out.mul_(2)))\n"
-        "ADAPTER = Off()\n"
-    )
+    (tmp_path / "off.py").write_text(OFF_KERNEL)
     words = ["run", f"off_{SMALL}", f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1"]
     done = pagebench(*words, "--kernel", "off.py", "--json", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
@@ -120,6 +124,37 @@ def test_list_gives_every_cell_and_why(tmp_path: Path) -> None:
     assert all("needs an NVIDIA GPU" in line for line in lines[2:])
     rows = pagebench("list", "--suite", "smoke", "--json", cwd=tmp_path).stdout.splitlines()
     assert all(json.loads(row)["runs"] for row in rows)
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    done = pagebench("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "pagebench 0.1.0\n")
+
+
+def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# mine\n")
+    done = pagebench("run", f"gather_{SMALL}", "--out", "notes.md", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no results file" in done.stderr
+    assert (tmp_path / "notes.md").read_text() == "# mine\n"
+
+
+def test_once_tells_a_wrong_kernel_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(OFF_KERNEL)
+    done = pagebench("once", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"wrong: off_{SMALL}: before timing the output is off by")
+    assert done.stderr.count("\n") == 1
+
+
+def test_resuming_judges_what_the_file_holds(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(OFF_KERNEL)
+    words = ["run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", "--out", "r.jsonl"]
+    assert pagebench(*words, "--seconds", "0.1", cwd=tmp_path).returncode == 1
+    again = pagebench(*words, "--seconds", "0.1", "--resume", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "1 of 1 are in r.jsonl" in again.stderr
+    assert "--kernel off.py" in again.stdout
 
 
 def test_list_alone_gives_the_suites_with_their_questions(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from pagebench.profiles.counters import (
     expect,
     ratios,
     stability,
+    summary,
     totals,
 )
 from pagebench.profiles.metrics import (
@@ -199,6 +200,12 @@ def test_counts_repeat_exactly_and_traffic_within_two_in_a_thousand(
     kind: str, values: list[float], stable: bool
 ) -> None:
     assert stability(kind, values).stable is stable
+
+
+def test_a_kernels_rates_are_marked_where_they_do_not_repeat() -> None:
+    rows = [row(issue_pct=40.0, ldg=5), row(issue_pct=42.0, ldg=5)]
+    (kernel,) = summary([rows])
+    assert kernel["unstable"] == ["issue_pct"]
 
 
 def test_sectors_a_request_are_undefined_for_tma() -> None:
