@@ -32,8 +32,13 @@ def counters_table(record: dict[str, Any]) -> list[tuple[str, str, str, str, str
 
 
 def kernel_lines(record: dict[str, Any]) -> list[str]:
-    """A line a kernel: symbol, launch, occupancy and rates."""
-    return [line for kernel in record["kernels"] for line in _kernel(kernel)]
+    """Lines for each kernel: symbol, launch, occupancy, rates; LDG where it was predicted apart."""
+    lines = [line for kernel in record["kernels"] for line in _kernel(kernel)]
+    predicted = record["predicted"].get("decode_ldg")
+    counted = record["kernels"][0]["values"].get("ldg", [None])[0]
+    if predicted and counted:
+        lines.append(f"  decode ldg {counted:,.0f}, {counted / predicted:.4f} of predicted")
+    return lines
 
 
 def _kernel(kernel: dict[str, Any]) -> list[str]:

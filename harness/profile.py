@@ -16,7 +16,7 @@ from typing import Any
 from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.environment import commit, gpu_facts, versions
 from pagebench.kernels.device import Device
-from pagebench.kernels.loads import predicted_ldg
+from pagebench.kernels.loads import decode_kernel_ldg, predicted_ldg
 from pagebench.kernels.registry import find_kernel
 from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
@@ -220,6 +220,7 @@ def predict_counters(
     found: dict[str, Any] = asdict(work)
     if resolved and len(capability) == 2:
         found["ldg"] = predicted_ldg(cell.kernel, shape, resolved, (capability[0], capability[1]))
+    found["decode_ldg"] = decode_kernel_ldg(cell.kernel, shape, resolved)
     found["dram_read_bytes"] = work.read_bytes if cell.sharing.kind == "distinct" else None
     return found
 

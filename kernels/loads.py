@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from pagebench.layouts.shape import Shape
+from pagebench.layouts.shape import DTYPE_BYTES, Shape
 
 XQA_WARPS = 4  # that stage K, and as many that stage V
 XQA_CTA_TOKENS = 256  # four K warps of 64 tokens
+FIDECODE_STAGES = 2  # num_stages_smem from compute capability 8.0 on
+FIDECODE_LEAST_CHUNK = 128  # tokens; scheduler.cuh
 
 
 def predicted_ldg(
@@ -25,6 +27,36 @@ def predicted_ldg(
     if kernel in ("tritontoken", "tritonrow", "tritontile") and shape.dtype != "e4m3":
         return triton_ldg(kernel.removeprefix("triton"), shape, resolved)
     return None
+
+
+def decode_kernel_ldg(kernel: str, shape: Shape, resolved: Mapping[str, Any]) -> int | None:
+    """LDG of the first kernel alone, for calls whose merge kernel's source is not counted."""
+    if kernel == "fidecode" and resolved.get("splits"):
+        return fidecode_ldg(shape, int(resolved["splits"]))
+    return None
+
+
+def fidecode_ldg(shape: Shape, splits: int) -> int:
+    """FlashInfer's BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
+
+    Every warp loads nine values once: request and tile index, chunk size, the request's two ends and last page length, the end of all, its begin again, and queries. Then a thread loads
+    one index a token row: before the first tile, and again each `bdx` iterations, two ahead.
+    """
+    element = DTYPE_BYTES[shape.dtype]
+    bdx = shape.head_dim // max(16 // element, shape.head_dim // 32)
+    threads = (256 if element == 1 else 512) if shape.group == 8 else 128
+    threads = max(threads, bdx * shape.group)
+    bdz = threads // (bdx * shape.group)
+    rows = 1 if shape.group > 1 else (2 if element == 1 else 4)
+    tokens = rows * shape.group * bdz  # an iteration's
+    loads = 0
+    for length in shape.lengths().tolist():
+        chunk = max(FIDECODE_LEAST_CHUNK, ceil(shape.kv_len / splits)) if splits > 1 else length
+        for begin in range(0, length, chunk):
+            iterations = ceil(min(chunk, length - begin) / tokens)
+            again = (iterations - 1 + FIDECODE_STAGES) // bdx - (FIDECODE_STAGES - 1) // bdx
+            loads += threads // 32 * (9 + rows * (1 + again))
+    return loads * shape.kv_heads
 
 
 def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:

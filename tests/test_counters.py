@@ -15,7 +15,12 @@ from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
 from pagebench.harness.profile import imported, off, predict_counters
 from pagebench.kernels.calibration import BULK_COPIES, WARP_LOADS, kernels_on
-from pagebench.kernels.loads import predicted_ldg, xqa_ldg
+from pagebench.kernels.loads import (
+    decode_kernel_ldg,
+    fidecode_ldg,
+    predicted_ldg,
+    xqa_ldg,
+)
 from pagebench.profiles import ncu
 from pagebench.profiles.ceilings import Point, bandwidth_at, is_saturated
 from pagebench.profiles.counters import (
@@ -228,6 +233,22 @@ def test_ldg_is_predicted_from_source_for_every_recorded_cell_of_xqa_and_ours() 
             assert abs(record["total"]["ldg"]["value"] / predicted - 1) <= 0.01, record["cell"]
             judged += 1
     assert judged == 20
+
+
+def test_flashinfers_decode_kernel_is_predicted_exactly_whatever_the_placement() -> None:
+    judged = 0
+    for record in recorded():
+        cell = Cell.parse(record["cell"])
+        predicted = decode_kernel_ldg(cell.kernel, cell.shape, record["resolved"])
+        if predicted is not None:
+            assert record["kernels"][0]["values"]["ldg"] == [predicted, predicted]
+            judged += 1
+    assert judged == 9
+
+
+def test_flashinfers_loads_do_not_depend_on_the_page_size() -> None:
+    loads = {fidecode_ldg(Cell.parse(f"fidecode_distinct_p{p}").shape, 18) for p in (1, 16, 64)}
+    assert len(loads) == 1
 
 
 def test_the_formula_gives_the_seed_studys_ratio_on_its_own_gpu() -> None:
