@@ -183,40 +183,61 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:400]}{where}"
 
 
-def _measure(
-    cell: Cell,
-    options: Options,
-    session: Session,
-    progress: Progress,
-    found: dict[str, Any],
-) -> Samples:
-    """The samples of a cell; what was learnt on the way goes into `found`, also when it fails."""
-    reason = refusal(cell, session.device, options.boundary)
-    if reason:
-        raise Failure("refused", reason)
-    adapter = find_kernel(cell.kernel)
-    work = predict(cell.shape, cell.sharing, adapter.lowering(cell.shape))
-    found["predicted"] = asdict(work) | {
-        "device_bytes": device_bytes(cell, adapter, options, session)
-    }
-    refuse_memory(found["predicted"]["device_bytes"], session.device)
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A planned, checked call, ready to be timed."""
+
+    call: Call
+    checker: Checker
+    work: Work
+
+
+def prepare(
+    cell: Cell, options: Options, session: Session, progress: Progress, found: dict[str, Any]
+) -> Prepared:
+    """Refuse, predict, place, check, plan and check again; what is learnt goes into `found`."""
+    adapter, work = _predicted(cell, options, session, found)
     progress("placing")
     batch = build(cell, adapter, options, session.device, found)
     progress("planning")  # may compile a module, and is waited for accordingly
     call = adapter.plan(batch, graph=options.clock == "graph")
     progress("checking")
     found["resolved"] = call.resolved
+    checker = Checker(batch, call, session, found)
+    if options.boundary == "run":
+        checker.check("before")
+    return Prepared(call, checker, work)
+
+
+def _predicted(
+    cell: Cell, options: Options, session: Session, found: dict[str, Any]
+) -> tuple[Adapter, Work]:
+    reason = refusal(cell, session.device, options.boundary)
+    if reason:
+        raise Failure("refused", reason)
+    adapter = find_kernel(cell.kernel)
+    work = predict(cell.shape, cell.sharing, adapter.lowering(cell.shape))
+    needed = device_bytes(cell, adapter, options, session)
+    found["predicted"] = asdict(work) | {"device_bytes": needed}
+    refuse_memory(needed, session.device)
+    return adapter, work
+
+
+def _measure(
+    cell: Cell, options: Options, session: Session, progress: Progress, found: dict[str, Any]
+) -> Samples:
+    """The samples of a cell; what was learnt on the way goes into `found`, also when it fails."""
+    ready = prepare(cell, options, session, progress, found)
+    call, checker = ready.call, ready.checker
     clock = clocks.make_clock(options.clock, session.device.kind, call.symbols)
     rule = clocks.Rule(HALF_WIDTH[session.device.kind], seconds=options.seconds)
     if options.boundary == "plan":
+        del found["check"]
         progress("timing")
-        plan = _planner(call, batch)
+        plan = checker.planner()
         clocks.warm_up(plan, session.monitor, session.synchronise)
-        return _plausible(
-            clocks.measure(clock, plan, _nothing, session.monitor, rule), None, session
-        )
-    checker = Checker(batch, call, session, found)
-    checker.check("before")
+        samples = clocks.measure(clock, plan, _nothing, session.monitor, rule)
+        return _plausible(samples, None, session)
     run = call.run
     if options.clock == "graph":
         run = clocks.capture(call.run)
@@ -226,18 +247,14 @@ def _measure(
     clocks.warm_up(run, session.monitor, session.synchronise)
     progress("timing")
     checker.forget_output()
-    prepare = session.prepare(options.l2, run)
-    samples = clocks.measure(clock, run, prepare, session.monitor, rule)
+    prepare_cache = session.prepare(options.l2, run)
+    samples = clocks.measure(clock, run, prepare_cache, session.monitor, rule)
     checker.check("after", run_first=False)
-    return _plausible(samples, work if options.l2 == "cold" else None, session)
+    return _plausible(samples, ready.work if options.l2 == "cold" else None, session)
 
 
 def _nothing() -> None:
     pass
-
-
-def _planner(call: Call, batch: Batch) -> Callable[[], object]:
-    return lambda: call.replan(batch)
 
 
 def build(
@@ -305,6 +322,10 @@ class Checker:
             "of_requests": batch.shape.batch,
         }
         found["check"] = self._result
+
+    def planner(self) -> Callable[[], object]:
+        """Planning the call once more for the same lengths."""
+        return lambda: self._call.replan(self._batch)
 
     def forget_output(self) -> None:
         """An output that the call does not write stays infinite."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness.cell import Cell
+from pagebench.harness.pair import measure_pair
 from pagebench.harness.record import Record
 from pagebench.harness.run import Options, Session, measure_cell, unmeasured
 from pagebench.kernels.device import Device
@@ -40,16 +41,25 @@ def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str)
     pipe.send(("ready", None))
     while True:
         try:
-            name, options = pipe.recv()
+            names, options = pipe.recv()
         except EOFError:
             return
-        record = measure_cell(
-            Cell.parse(name), options, session, lambda stage: pipe.send(("stage", stage))
-        )
-        usable = record.status != "crashed" or _usable(session)
+        cells = tuple(map(Cell.parse, names))
+        record = _answer(cells, options, session, lambda stage: pipe.send(("stage", stage)))
+        status = record["status"] if isinstance(record, dict) else record.status
+        usable = status != "crashed" or _usable(session)
         pipe.send(("record", (record, usable)))
         if not usable:
             return  # a sticky CUDA error: the context is lost, and this process with it
+
+
+def _answer(
+    cells: tuple[Cell, ...], options: Options, session: Session, progress: Callable[[str], None]
+) -> Record | dict[str, Any]:
+    """The record of one cell, or of a pair of them interleaved."""
+    if len(cells) == 2:
+        return measure_pair((cells[0], cells[1]), options, session, progress)
+    return measure_cell(cells[0], options, session, progress)
 
 
 def _end_with_parent() -> None:
@@ -67,6 +77,10 @@ def _usable(session: Session) -> bool:
     return True
 
 
+class WorkerLost(RuntimeError):
+    """A worker that died or hung; the message says of what, doing what."""
+
+
 class Worker:
     """One worker, started when first needed and again after a loss. `close` ends it."""
 
@@ -78,27 +92,37 @@ class Worker:
 
     def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
         """The cell's record; one of status `crashed` if the worker is lost on it."""
+        try:
+            record = self.ask((cell,), options, progress)
+        except WorkerLost as loss:
+            return unmeasured(cell, options, self._device, "crashed", str(loss))
+        assert isinstance(record, Record)
+        return record
+
+    def ask(
+        self, cells: tuple[Cell, ...], options: Options, progress: Callable[[str], None]
+    ) -> Any:
+        """The worker's answer for one cell or a pair. WorkerLost says how it died or hung."""
         stage = "starting"
         try:
             if self._process is None or not self._process.is_alive():
                 progress(stage)
                 self._start()
             assert self._pipe is not None
-            self._pipe.send((cell.name, options))
+            self._pipe.send(([cell.name for cell in cells], options))
             while True:
                 kind, value = self._receive(stage)
                 if kind == "record":
                     record, usable = value
                     if not usable:
                         self.close(kill=True)
-                    assert isinstance(record, Record)
                     return record
                 stage = value
                 progress(stage)
         except (EOFError, OSError, TimeoutError) as loss:
             reason = self._why_lost(stage, loss)
             self.close(kill=True)
-            return unmeasured(cell, options, self._device, "crashed", reason)
+            raise WorkerLost(reason) from loss
 
     def _start(self) -> None:
         self.close(kill=True)

@@ -39,7 +39,8 @@ def decode_kernel_ldg(kernel: str, shape: Shape, resolved: Mapping[str, Any]) ->
 def fidecode_ldg(shape: Shape, splits: int) -> int:
     """FlashInfer's BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
 
-    Every warp loads nine values once: request and tile index, chunk size, the request's two ends and last page length, the end of all, its begin again, and queries. Then a thread loads
+    Every warp loads nine values once: request and tile index, chunk size, the request's two ends
+    and last page length, the end of all, its begin again, and queries. Then a thread loads
     one index a token row: before the first tile, and again each `bdx` iterations, two ahead.
     """
     element = DTYPE_BYTES[shape.dtype]

@@ -1,0 +1,45 @@
+"""Contrasts: two cells, the knob between them, and the verdict predicted before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """`one` and `other` differ in `knob` alone; `predicts` is the word expected, and why."""
+
+    name: str
+    knob: str
+    one: str
+    other: str
+    predicts: str
+    why: str
+
+
+WALL = "_b32_l8192"
+CONTRASTS = (
+    Contrast("negative", "allocation unit", "fidecode_distinct_churned1_p1",
+             "fidecode_distinct_churned128_p1", "absent",
+             "a token-flat engine's page size changes which slots it hands out, not how many"),
+    Contrast("scatter", "placement", f"fidecode_distinct_p1{WALL}",
+             f"fidecode_distinct_scatter_p1{WALL}", "absent",
+             "each token's KV is one burst wherever it lies"),
+    Contrast("block128", "placement", f"fidecode_distinct_p1{WALL}",
+             f"fidecode_distinct_block128_p1{WALL}", "absent",
+             "runs of 128 tokens leave even less to change"),
+    Contrast("positive", "page size", "xqa_shared_p64", "xqa_shared_p16", "exposed",
+             "smaller pages are more index loads, and reuse in L2 leaves room for them to show"),
+    Contrast("vanishing", "page size", f"xqa_distinct_p64{WALL}", f"xqa_distinct_p16{WALL}",
+             "hidden", "the same loads behind a wall of DRAM traffic"),
+    Contrast("saturation", "page size", "xqa_shared_p64", "xqa_shared_p128", "absent",
+             "a warp's tile is 64 tokens: no page beyond it saves a load on sm_90"),
+    Contrast("tile", "page size", f"tritontile_distinct_p64{WALL}",
+             f"tritontile_distinct_p16{WALL}", "hidden",
+             "one load a page: four times the index loads, behind the same DRAM traffic"),
+    Contrast("row", "page size", f"tritonrow_distinct_p64{WALL}",
+             f"tritonrow_distinct_p16{WALL}", "absent",
+             "one load a row whatever the page: the mechanism taken away"),
+    Contrast("identity", "nothing", f"xqa_distinct_p64{WALL}", f"xqa_distinct_p64{WALL}", "absent",
+             "A against A must be quiet"),
+)  # fmt: skip

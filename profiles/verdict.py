@@ -1,0 +1,121 @@
+"""Did the knob change device work, and is that work on the critical path?
+
+| | time same | time changed |
+|---|---|---|
+| work same | absent | unexplained |
+| work changed | hidden | exposed |
+
+and three ways of not knowing: floor, confounded, unclear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
+# Counters that are device work; rates and the instructions of spin waits are not.
+WORK = (
+    *("ldg", "ldgsts", "tma", "local_loads", "local_stores", "l1_requests", "l1_sectors"),
+    *("l2_requests", "l2_sectors", "dram_read_bytes"),
+)
+# Stable traffic may differ by this much between two layouts of the same work.
+TRAFFIC_MARGIN = 0.01
+SHORT_FLOORS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Stable counters of both cells, what was predicted of them, and whether one binary ran alike.
+
+    `changed` maps counters to B over A, None where A had none of it; `from_knob` are those whose
+    ratio the prediction gives.
+    """
+
+    changed: Mapping[str, float | None]
+    compared: tuple[str, ...]
+    from_knob: tuple[str, ...]
+    same: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One of WORDS, and the sentences it rests on."""
+
+    word: str
+    because: tuple[str, ...]
+
+
+def work_of(
+    one: Mapping[str, Mapping[str, float]],
+    other: Mapping[str, Mapping[str, float]],
+    predicted: Mapping[str, float],
+    same: Mapping[str, bool],
+) -> Work:
+    """Compare two cells' totals. `predicted` holds ratios B over A that layout or source give."""
+    compared = tuple(
+        name for name in WORK
+        if name in one and name in other and one[name]["stable"] and other[name]["stable"]
+    )  # fmt: skip
+    changed = {
+        name: _ratio(other[name]["value"], one[name]["value"])
+        for name in compared
+        if _differs(name, one[name]["value"], other[name]["value"])
+    }
+    from_knob = tuple(
+        name for name, ratio in changed.items()
+        if name in predicted
+        and ratio is not None
+        and abs(ratio / predicted[name] - 1) <= TRAFFIC_MARGIN
+    )  # fmt: skip
+    return Work(changed, compared, from_knob, same)
+
+
+def _ratio(value: float, over: float) -> float | None:
+    return value / over if over else None
+
+
+def _differs(name: str, one: float, other: float) -> bool:
+    margin = TRAFFIC_MARGIN if name.startswith(("l2_", "dram_", "l1_sectors")) else 0.0
+    return abs(other - one) > margin * max(abs(one), abs(other))
+
+
+def judge(
+    time_word: str, time_text: str, work: Work | None, floors: float, binding: str | None = None
+) -> Verdict:
+    """The verdict from whether the time changed, what work changed, and how many floors it lasts.
+
+    `time_word` is changed, same or unclear; `work` is None where there are no counters.
+    """
+    because = [time_text]
+    if floors < SHORT_FLOORS:
+        return Verdict("floor", (f"the call lasts {floors:.1f} floors of its clock", time_text))
+    if work is None:
+        return Verdict("unclear", (time_text, "there are no counters of both cells"))
+    because += _work_sentences(work)
+    if time_word == "unclear":
+        return Verdict("unclear", (*because, "the interval of the time ratio is too wide"))
+    if not work.changed:
+        word = "unexplained" if time_word == "changed" else "absent"
+        return Verdict(word, tuple(because))
+    if not all(work.same.values()) and not work.from_knob:
+        other = ", ".join(what for what, is_same in work.same.items() if not is_same)
+        return Verdict(
+            "confounded", (*because, f"another {other}, and no prediction gives the work's ratio")
+        )
+    if binding:
+        because.append(f"what binds: {binding}")
+    return Verdict("exposed" if time_word == "changed" else "hidden", tuple(because))
+
+
+def _work_sentences(work: Work) -> list[str]:
+    if not work.changed:
+        return [f"no stable counter moved ({', '.join(work.compared) or 'none is stable'})"]
+    moved = ", ".join(
+        f"{name} from none" if ratio is None else f"{name} x {ratio:.4g}"
+        for name, ratio in work.changed.items()
+    )
+    lines = [f"work moved: {moved}"]
+    if work.from_knob:
+        lines.append(f"as predicted from layout or source: {', '.join(work.from_knob)}")
+    return lines

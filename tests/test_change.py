@@ -1,0 +1,121 @@
+"""Whether the time changed: rates over many simulated cells, not single draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+
+import numpy as np
+import pytest
+
+from pagebench.harness.change import (
+    LOOKS,
+    Quad,
+    change,
+    holm,
+    may_stop,
+    p_value,
+    process_effect,
+)
+
+TRIALS = 300
+Noise = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def heavy(rng: np.random.Generator, count: int) -> np.ndarray:
+    return 0.005 / np.sqrt(2) * rng.standard_t(4, count)
+
+
+def drifting(rng: np.random.Generator, count: int) -> np.ndarray:
+    return heavy(rng, count) + np.cumsum(rng.normal(0, 0.005, count))
+
+
+def two_modes(rng: np.random.Generator, count: int) -> np.ndarray:
+    return heavy(rng, count) + 0.04 * (rng.random(count) < 0.4)
+
+
+def ticking(rng: np.random.Generator, count: int) -> np.ndarray:
+    """A clock of 0.1 %: most samples tie."""
+    return np.round(rng.normal(0, 0.001, count), 3)
+
+
+def quads(rng: np.random.Generator, noise: Noise, effect: float, flip: float) -> list[Quad]:
+    """25 quads of one process; with `flip`, each cell picks one of two modes for the process."""
+    modes = flip * (rng.random(2) < 0.5)
+    logs = noise(rng, 100).reshape(25, 4) + np.array([0, effect, effect, 0])
+    logs = logs + np.array([modes[0], modes[1], modes[1], modes[0]])
+    logs = logs + rng.normal(0, 0.001) * np.array([0, 1, 1, 0])  # placement of the process
+    return [tuple(row) for row in np.exp(logs) * 100]  # type: ignore[misc]
+
+
+def words(noise: Noise, effect: float, flip: float = 0.0) -> dict[str, float]:
+    """Share of each word over many experiments, stopped as `judge` stops them."""
+    rng, counts = np.random.default_rng(7), dict[str, int]()
+    for _ in range(TRIALS):
+        effects: list[float] = []
+        while not may_stop(effects):
+            effects.append(process_effect(quads(rng, noise, effect, flip)))
+        word = change(effects).word
+        counts[word] = counts.get(word, 0) + 1
+    return {word: count / TRIALS for word, count in counts.items()}
+
+
+@pytest.mark.parametrize("noise", [heavy, drifting, two_modes, ticking])
+def test_a_against_a_is_called_changed_in_at_most_three_per_cent(noise: Noise) -> None:
+    assert words(noise, 0.0).get("changed", 0) <= 0.03
+
+
+def test_modes_that_flip_between_processes_are_no_effect() -> None:
+    found = words(heavy, 0.0, flip=0.03)
+    assert found.get("changed", 0) <= 0.08
+    assert found["unclear"] > 0.5
+
+
+@pytest.mark.parametrize("noise", [heavy, drifting, ticking])
+def test_a_slowdown_of_one_per_cent_is_found(noise: Noise) -> None:
+    assert words(noise, 0.01).get("changed", 0) >= 0.95
+
+
+def test_a_slowdown_of_two_per_cent_is_found_between_two_modes() -> None:
+    assert words(two_modes, 0.02).get("changed", 0) >= 0.95
+
+
+def test_nothing_is_called_same_when_nothing_changed() -> None:
+    assert words(heavy, 0.0).get("same", 0) >= 0.95
+
+
+def test_linear_drift_cancels_within_a_quad() -> None:
+    logs = [0.0, 0.1 + 0.01, 0.2 + 0.01, 0.3]
+    assert process_effect([tuple(map(exp, logs))]) == pytest.approx(0.01)  # type: ignore[list-item]
+
+
+def test_the_interval_encloses_the_ratio_and_states_what_it_would_find() -> None:
+    found = change([log(1.02), log(1.021), log(1.019)])
+    assert found.word == "changed"
+    assert found.ratio == pytest.approx(1.02, abs=1e-4)
+    assert found.low < found.ratio < found.high
+    assert 0 < found.detectable < 0.01
+
+
+def test_processes_are_added_until_a_look_decides() -> None:
+    assert not may_stop([0.02, 0.02])
+    assert may_stop([0.02, 0.0201, 0.0199])
+    assert not may_stop([0.02, 0.0201, 0.0199, 0.02])  # no look after four
+    assert not may_stop([0.0, 0.05, -0.05])
+    assert may_stop([0.0, 0.05, -0.05, 0.0, 0.05, -0.05, 0.0, 0.05][: LOOKS[-1]])
+
+
+def test_one_process_is_no_evidence() -> None:
+    with pytest.raises(ValueError, match="two or more"):
+        change([0.1])
+
+
+def test_several_contrasts_are_corrected_for() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+
+
+def test_p_values_are_students() -> None:
+    assert p_value([0.01, 0.011, 0.009]) < 0.01
+    assert p_value([0.01, -0.01, 0.001]) > 0.5
+    assert p_value([0.0, 0.0]) == 1.0

@@ -1,0 +1,184 @@
+"""Verdicts: every word reached, on made-up and recorded counters, and end to end on a CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from math import log
+from pathlib import Path
+
+import pytest
+
+from pagebench.harness import judge as judging
+from pagebench.harness.cell import Cell
+from pagebench.harness.change import change
+from pagebench.harness.contrasts import CONTRASTS
+from pagebench.harness.pair import QUADS, measure_pair
+from pagebench.harness.run import Options, Session
+from pagebench.kernels.device import CPU
+from pagebench.profiles.verdict import WORDS, Verdict, Work, judge, work_of
+
+H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
+ALIKE = {"symbol": True, "launch": True, "resources": True}
+OTHER = ALIKE | {"resources": False}
+
+
+def work(
+    changed: Mapping[str, float | None],
+    same: Mapping[str, bool] = ALIKE,
+    from_knob: tuple[str, ...] = (),
+) -> Work:
+    return Work(changed, ("ldg", "ldgsts"), from_knob, same)
+
+
+CASES = [
+    ("same", work({}), 50, "absent"),
+    ("changed", work({}), 50, "unexplained"),
+    ("same", work({"ldg": 3.9}), 50, "hidden"),
+    ("changed", work({"ldg": 3.9}), 50, "exposed"),
+    ("changed", work({"ldg": 3.9}, OTHER), 50, "confounded"),
+    ("changed", work({"ldg": 3.9}, OTHER, ("ldg",)), 50, "exposed"),
+    ("same", work({"ldg": 3.9}, OTHER, ("ldg",)), 50, "hidden"),
+    ("changed", work({"ldg": 3.9}), 9, "floor"),
+    ("unclear", work({"ldg": 3.9}), 50, "unclear"),
+    ("changed", None, 50, "unclear"),
+]
+
+
+@pytest.mark.parametrize(("time", "done", "floors", "word"), CASES)
+def test_the_word_follows_from_time_work_and_binary(
+    time: str, done: Work | None, floors: float, word: str
+) -> None:
+    found = judge(time, "time x 1.1", done, floors)
+    assert found.word == word
+    assert "time x 1.1" in found.because
+
+
+def test_every_word_is_reached() -> None:
+    assert {word for *_, word in CASES} == set(WORDS)
+
+
+def test_a_verdict_names_what_moved_and_what_was_predicted() -> None:
+    text = " ".join(judge("changed", "t", work({"ldg": 3.94}, OTHER, ("ldg",)), 50).because)
+    assert "ldg x 3.94" in text
+    assert "as predicted from layout or source: ldg" in text
+
+
+def entry(value: float, stable: bool = True) -> dict[str, float]:
+    return {"value": value, "stable": stable, "spread": 0.0}
+
+
+def test_only_stable_counters_are_work_and_small_traffic_differences_are_none() -> None:
+    one = {"ldg": entry(100), "l2_sectors": entry(1000), "dram_read_bytes": entry(50, False)}
+    other = {"ldg": entry(101), "l2_sectors": entry(1005), "dram_read_bytes": entry(99)}
+    found = work_of(one, other, {"ldg": 1.01}, ALIKE)
+    assert found.compared == ("ldg", "l2_sectors")
+    assert found.changed == {"ldg": 1.01}
+    assert found.from_knob == ("ldg",)
+
+
+def recorded(one: str, other: str) -> Work:
+    cells = (Cell.parse(one), Cell.parse(other))
+    found = judging.work_between(cells, [H200 / "counters.jsonl"])
+    assert found is not None
+    return found
+
+
+def test_recorded_xqa_pages_move_the_loads_that_their_source_predicts() -> None:
+    found = recorded("xqa_distinct_p64_b32_l8192", "xqa_distinct_p16_b32_l8192")
+    assert found.changed["ldg"] == pytest.approx(407_552 / 103_424)
+    assert "ldg" in found.from_knob
+    assert found.changed["local_loads"] is None  # page 64 has none
+    assert not found.same["resources"]  # another binary: but the loads are the knob's
+    assert judge("changed", "t", found, 90).word == "exposed"
+
+
+def test_recorded_page_128_against_64_changes_no_load() -> None:
+    found = recorded("xqa_shared_p64", "xqa_shared_p128")
+    assert "ldg" not in found.changed
+    assert "ldgsts" not in found.changed
+
+
+def test_recorded_scatter_moves_no_counter_so_its_slowdown_is_unexplained() -> None:
+    b128 = "fidecode_distinct{}_p1_b128_l8192"
+    found = recorded(b128.format(""), b128.format("_scatter"))
+    assert found.changed == {}
+    assert judge("changed", "t", found, 300).word == "unexplained"
+
+
+def test_the_mechanism_contrast_moves_tile_and_not_row() -> None:
+    tile, row = "tritontile_distinct_p{}_b32_l8192", "tritonrow_distinct_p{}_b32_l8192"
+    assert recorded(tile.format(64), tile.format(16)).changed["ldg"] > 3.9
+    assert "ldg" not in recorded(row.format(64), row.format(16)).changed
+
+
+def test_without_counters_there_is_no_work() -> None:
+    cells = (Cell.parse("xqa_shared_p16"), Cell.parse("xqa_shared_p17"))
+    assert judging.work_between(cells, [H200 / "counters.jsonl"]) is None
+
+
+def test_a_failed_prediction_is_the_headline() -> None:
+    assert judging.headline(Verdict("exposed", ()), "hidden") == (
+        "exposed, but hidden was predicted"
+    )
+    assert judging.headline(Verdict("absent", ()), "absent") == "absent, as predicted"
+    assert judging.headline(Verdict("absent", ()), None) == "absent"
+
+
+def test_a_verdict_record_holds_what_it_rests_on() -> None:
+    cells = (Cell.parse("xqa_shared_p64"), Cell.parse("xqa_shared_p16"))
+    found = change([log(1.22), log(1.221), log(1.219)])
+    moved = recorded("xqa_shared_p64", "xqa_shared_p16")
+    made = judging.verdict_record(cells, found, 60, moved, "exposed")
+    record = json.loads(json.dumps(made, allow_nan=False))
+    assert record["headline"] == "exposed, as predicted"
+    assert record["time"]["ratio"] == pytest.approx(1.22, abs=1e-3)
+    assert record["work"]["changed"]["ldg"] == pytest.approx(3.9406, abs=1e-3)
+    assert "would be found" in record["because"][0]
+    assert any("local_loads from none" in line for line in record["because"])
+
+
+@pytest.mark.parametrize("contrast", CONTRASTS, ids=lambda contrast: contrast.name)
+def test_a_shipped_contrast_is_two_cells_and_a_promise(contrast: object) -> None:
+    from pagebench.harness.contrasts import Contrast
+
+    assert isinstance(contrast, Contrast)
+    assert contrast.predicts in WORDS
+    one, other = Cell.parse(contrast.one), Cell.parse(contrast.other)
+    differing = {axis for axis, value in one.axes().items() if other.axes()[axis] != value}
+    assert len(differing) == (0 if contrast.name == "identity" else 1), differing
+    assert (one.name, other.name) == (contrast.one, contrast.other)
+
+
+def test_a_pair_is_interleaved_and_checked() -> None:
+    cells = (Cell.parse("gather_distinct_p16_b2_l64"), Cell.parse("gather_distinct_p16_b2_l128"))
+    record = measure_pair(cells, Options(clock="wall"), Session(CPU), lambda stage: None)
+    assert record["status"] == "measured", record.get("reason")
+    assert len(record["quads"]) == QUADS
+    assert all(len(quad) == 4 for quad in record["quads"])
+    assert [check["error_after"] <= check["tolerance"] for check in record["check"]] == [True, True]
+
+
+def test_a_pair_with_a_refused_cell_has_no_times() -> None:
+    cells = (Cell.parse("gather_distinct_p16"), Cell.parse("xqa_shared_p16"))
+    record = measure_pair(cells, Options(clock="wall"), Session(CPU), lambda stage: None)
+    assert record["status"] == "refused"
+    assert "quads" not in record
+
+
+def test_judge_finds_a_large_difference_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
+    code = "from pagebench.harness.cli import main; main()"
+    cells = ["gather_distinct_p16_b2_l64", "gather_distinct_p16_b2_l2048"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "judge", *cells, "--device", "cpu", "--json"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["time"]["word"] == "changed"
+    assert record["time"]["ratio"] > 2
+    assert record["verdict"] == "unclear"  # there are no counters of a CPU
+    (path,) = (tmp_path / "runs").glob("*.jsonl")
+    assert path.read_text().count('"kind":"pair"') == record["time"]["processes"]
