@@ -1,0 +1,248 @@
+"""The commands that count and conclude: profile, calibrate, ceilings, show, judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pagebench.harness import report as reports
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.harness.choose import (
+    AsJson,
+    DeviceName,
+    KernelFile,
+    Names,
+    SuiteName,
+    chosen,
+    named_outright,
+    print_json,
+    refuse_named,
+    say,
+    wanted_cells,
+)
+from pagebench.harness.clock import L2_STATES
+from pagebench.harness.run import default_options, refusal
+from pagebench.harness.sweep import default_path
+from pagebench.kernels.device import Device, find_device
+from pagebench.kernels.registry import add_kernel_file
+
+
+def profile(
+    names: Names = None,
+    suite: SuiteName = None,
+    out: Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")] = None,
+    keep: Annotated[Path | None, typer.Option(help="keep ncu's report for its own window")] = None,
+    import_: Annotated[
+        Path | None, typer.Option("--import", help="read a raw CSV page or .ncu-rep instead")
+    ] = None,
+    launches: Annotated[int, typer.Option(min=2, help="times every cell is counted")] = 2,
+    l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
+    single_pass: Annotated[
+        bool, typer.Option("--single-pass", help="groups of one pass, a process each")
+    ] = False,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="does the flush make the cache cold?")
+    ] = False,
+    save_baseline: Annotated[Path | None, typer.Option(help="write exact counts")] = None,
+    check_baseline: Annotated[Path | None, typer.Option(help="exit 1 if a count changed")] = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Count cells' device work under Nsight Compute. Durations under a profiler are no timings."""
+    from pagebench.harness.counting import Wanted, count
+
+    if kernel:
+        add_kernel_file(kernel)
+    here = find_device(device)
+    chosen("l2", [l2], L2_STATES, default_options(here), here)
+    cells = () if import_ else _countable(names, suite, here)
+    how = "audit" if audit else "single" if single_pass else "card"
+    wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
+    path = out or default_path()
+    store.check_appendable(path)
+    records = count(wanted, say)
+    for record in records:
+        store.append_line(path, record)
+    _print_counters(records, as_json, path)
+    return _baselines(records, save_baseline, check_baseline)
+
+
+def _countable(names: list[str] | None, suite: str | None, here: Device) -> tuple[Cell, ...]:
+    """The wanted cells that run here; ValueError if one named outright cannot, or none is named."""
+    if not names and not suite:
+        raise ValueError("name a cell or a suite, or --import a report")
+    refuse_named(named_outright(names or ()) if not suite else (), here, default_options(here))
+    wished = wanted_cells(names, suite)
+    cells = tuple(cell for cell in wished if refusal(cell, here) is None)
+    if len(cells) < len(wished):
+        say(f"{len(wished) - len(cells)} of {len(wished)} cells cannot run here")
+    return cells
+
+
+def _print_counters(records: list[dict[str, Any]], as_json: bool, path: Path) -> None:
+    from pagebench.harness.card import counters_card
+
+    if as_json:
+        print_json(records)
+        return
+    for record in records:
+        if record["kind"] == "counters":
+            print(counters_card(record), end="\n\n")
+        else:
+            cold, warm = record["cold_over_distinct"], record["warm_over_distinct"]
+            print(f"{record['cell']}: DRAM reads {cold:.1%} of the distinct bytes after the flush, "
+                  f"{warm:.1%} without it")  # fmt: skip
+    print(f"{len(records)} records in {path}")
+
+
+def _baselines(records: list[dict[str, Any]], save: Path | None, check: Path | None) -> int:
+    from pagebench.harness import baseline
+
+    if save:
+        print(f"{baseline.save(save, records)} kernels in {save}")
+    changed = baseline.check(check, records) if check else []
+    for line in changed:
+        say(line)
+    return 1 if changed else 0
+
+
+def calibrate(
+    out: Annotated[Path | None, typer.Option(help="append the record here too")] = None,
+    device: DeviceName = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Kernels of known loads say which counter sees what on this GPU with this ncu."""
+    from pagebench.harness.calibrate import CALIBRATIONS
+    from pagebench.harness.calibrate import calibrate as run_calibration
+    from pagebench.harness.counting import as_value_error
+
+    record = as_value_error(run_calibration, find_device(device), say)
+    for path in {CALIBRATIONS, out or CALIBRATIONS}:
+        store.append_line(path, record)
+    if as_json:
+        print_json([record])
+    else:
+        rows = [
+            (
+                kernel,
+                *(f"{record['seen'][kernel][name][0]:,.0f}" for name in record["expected"][kernel]),
+            )
+            for kernel in record["seen"]
+        ]
+        print(reports.plain(("kernel", *next(iter(record["expected"].values()))), rows))
+        for name, sees in record["sees_async"].items():
+            print(f"{name}: {'counted' if sees else 'not counted'}")
+    for line in record["disagree"]:
+        say(f"disagrees: {line}")
+    return 1 if record["disagree"] else 0
+
+
+def ceilings(
+    out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
+    device: DeviceName = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """DRAM read bandwidth of this GPU as a curve over bytes, by a probe shown to saturate."""
+    from pagebench.harness.ceilings import dram_curve
+
+    path = out or Path("runs/ceilings.jsonl")
+    store.check_appendable(path)
+    record = dram_curve(find_device(device), say)
+    store.append_line(path, record)
+    if as_json:
+        print_json([record])
+        return
+    rows = [
+        (f"{point['bytes_read'] / 1e6:,.0f}", f"{point['gbps']:,.0f}", str(point["saturated"]))
+        for point in record["dram_read"]
+    ]
+    print(reports.plain(("MB read", "GB/s", "saturated"), rows))
+    print(f"1 record in {path}")
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="a cell's full name", metavar="NAME")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="results files (runs/*.jsonl)", metavar="FILE")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="another cell: did both run the same binary?")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """One card: the newest timing and counters of a cell, and what was predicted."""
+    from pagebench.harness.card import contrast, joined, joined_card
+
+    found = files or sorted(Path("runs").glob("*.jsonl"))
+    card = joined(Cell.parse(name).name, found)
+    if against:
+        card["against"] = contrast(card, joined(Cell.parse(against).name, found))
+    print(json.dumps(card) if as_json else joined_card(card))
+
+
+def judge(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="two cells, or a contrast's name", metavar="A B")
+    ] = None,
+    counters: Annotated[
+        list[Path] | None, typer.Option(help="files with counters records (runs/*.jsonl)")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Did the knob between two cells change device work, and does that work show in time?"""
+    from pagebench.harness import judge as judging
+
+    if kernel:
+        add_kernel_file(kernel)
+    if not names:
+        _list_contrasts()
+        return
+    cells, predicts = _contrast(names)
+    here = find_device(device)
+    options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
+    refuse_named(cells, here, options)
+    path = out or default_path()
+    store.check_appendable(path)
+    work = judging.work_between(cells, counters or sorted(Path("runs").glob("*.jsonl")))
+    found, floors = judging.measure_change(cells, options, here, path, say)
+    record = judging.verdict_record(cells, found, floors, work, predicts)
+    store.append_line(path, record)
+    if as_json:
+        print_json([record])
+        return
+    print(f"{record['headline']}: {cells[0].name} against {cells[1].name}")
+    for line in record["because"]:
+        print(f"  {line}")
+
+
+def _contrast(names: Sequence[str]) -> tuple[tuple[Cell, Cell], str | None]:
+    """Two cells and what is predicted of them; ValueError says what would be right."""
+    from pagebench.harness.contrasts import CONTRASTS
+
+    for contrast in CONTRASTS:
+        if list(names) == [contrast.name]:
+            return (Cell.parse(contrast.one), Cell.parse(contrast.other)), contrast.predicts
+    if len(names) != 2:
+        known = ", ".join(contrast.name for contrast in CONTRASTS)
+        raise ValueError(f"give two cells, or one of the contrasts {known}")
+    return (Cell.parse(names[0]), Cell.parse(names[1])), None
+
+
+def _list_contrasts() -> None:
+    from pagebench.harness.contrasts import CONTRASTS
+
+    rows = [(c.name, c.knob, c.one, c.other, c.predicts, c.why) for c in CONTRASTS]
+    print(reports.plain(("contrast", "knob", "A", "B", "predicted", "because"), rows))
+
+
+COMMANDS = (profile, calibrate, ceilings, show, judge)
