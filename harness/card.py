@@ -8,6 +8,7 @@ from typing import Any
 
 from pagebench.harness import report, store
 from pagebench.harness.ceilings import bandwidth_at, newest_points
+from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
 from pagebench.profiles.metrics import METRICS, metric
 
@@ -81,6 +82,36 @@ def counters_card(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+COUNTER_HEADINGS = (
+    "cell", "L2, replay", "LDG", "of predicted", "LDGSTS", "local loads", "DRAM read MB",
+    "of predicted", "L2 hit %", "does not repeat",
+)  # fmt: skip
+
+
+def counters_row(record: dict[str, Any]) -> tuple[str, ...]:
+    """One line a cell, in the order of COUNTER_HEADINGS."""
+    total, predicted = record["total"], record["predicted"]
+
+    def value(name: str, scale: float = 1, digits: int = 0) -> str:
+        return f"{total[name]['value'] / scale:,.{digits}f}" if name in total else ""
+
+    def share(name: str) -> str:
+        known = name in total and predicted.get(name)
+        return f"{total[name]['value'] / predicted[name]:.4f}" if known else ""
+
+    decode, counted = predicted.get("decode_ldg"), record["kernels"][0]["values"].get("ldg")
+    apart = f"{counted[0] / decode:.4f} of the decode kernel's" if decode and counted else ""
+    hit = record["ratios"].get("l2_hit_pct")
+    how = record["how"]
+    return (
+        record["cell"], f"{how.get('l2', 'unknown')}, {how.get('replay_mode', 'imported')}",
+        value("ldg"), share("ldg") or apart, value("ldgsts"), value("local_loads"),
+        value("dram_read_bytes", 1e6, 1), share("dram_read_bytes"),
+        f"{hit:.1f}" if isinstance(hit, float) else str(hit or ""),
+        ", ".join(name for name, entry in total.items() if not entry["stable"]),
+    )  # fmt: skip
+
+
 def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
     """Whether two cells ran the same kernel with the same resources: page sizes may not."""
     first, second = one["kernels"], other["kernels"]
@@ -134,7 +165,7 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
         "ceiling_gbps": _ceiling(timing, files),
         "timing": None if timing is None else report.as_json(timing),
         "resolved": dict(timing.resolved) if timing else (counters or {}).get("resolved", {}),
-        "counters": counters,
+        "counters": counters and predicted_anew(counters),
     }
 
 

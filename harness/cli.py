@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -336,28 +336,44 @@ def report(
     ] = False,
     clocks: Annotated[bool, typer.Option("--clocks", help="one column a clock")] = False,
 ) -> None:
-    """Tables of records: time with interval, GB/s, resolved kernel, and how to reproduce it."""
+    """Tables of records: time with interval, GB/s, resolved kernel, and how to reproduce it.
+
+    Counters have a table of their own, against today's predictions.
+    """
     if as_json + markdown > 1 or repeats + clocks > 1 or (as_json and (repeats or clocks)):
         raise ValueError("choose one of --json and --markdown, and one of --repeats and --clocks")
-    records = list(store.read(files))
-    if not records:
-        raise ValueError(f"no records in {', '.join(map(str, files))}")
+    records, counted = list(store.read(files)), list(store.read_kind(files, "counters"))
+    if not records and (not counted or repeats or clocks):
+        kind = "timings" if counted else "records"
+        raise ValueError(f"no {kind} in {', '.join(map(str, files))}")
     if as_json:
         print_json(reports.as_json(record) for record in records)
     elif repeats or clocks:
-        headings, rows = _grouped(records, repeats)
-        print(reports.plain(headings, rows) if not markdown else _markdown(records, headings, rows))
-    elif markdown:
-        rows = [reports.cells_of(reports.row(record)) for record in records]
-        print(_markdown(records, reports.HEADINGS, rows))
-    else:
+        _print_grouped(records, repeats, markdown)
+    elif records:
+        _print_timings(records, markdown)
+    if counted and not repeats and not clocks:
+        cli_count.print_counted(counted, as_json, markdown)
+
+
+def _print_timings(records: list[Record], markdown: bool) -> None:
+    if not markdown:
         _print_table(records)
+        return
+    rows = [reports.cells_of(reports.row(record)) for record in records]
+    print(reports.under_environments(_measured_in(records), reports.HEADINGS, rows))
 
 
-def _markdown(records: list[Record], headings: Sequence[str], rows: list[tuple[str, ...]]) -> str:
-    """A table under the environments that its numbers come from."""
-    lines = [f"- {line}" for line in reports.environments(records)]
-    return "\n".join([*lines, "", reports.markdown(headings, rows)])
+def _print_grouped(records: list[Record], repeats: bool, markdown: bool) -> None:
+    headings, rows = _grouped(records, repeats)
+    if markdown:
+        print(reports.under_environments(_measured_in(records), headings, rows))
+    else:
+        print(reports.plain(headings, rows))
+
+
+def _measured_in(records: list[Record]) -> list[Mapping[str, Any]]:
+    return [record.environment for record in records if record.samples]
 
 
 def _grouped(records: list[Record], repeats: bool) -> tuple[Sequence[str], list[tuple[str, ...]]]:

@@ -102,6 +102,22 @@ def _print_counters(records: list[dict[str, Any]], as_json: bool, path: Path) ->
     print(f"{len(records)} records in {path}")
 
 
+def print_counted(counted: list[dict[str, Any]], as_json: bool, markdown: bool) -> None:
+    """Stored counters as a table, or as JSON, with what is predicted of them today."""
+    from pagebench.harness.card import COUNTER_HEADINGS, counters_row
+    from pagebench.harness.profile import predicted_anew
+
+    anew = [predicted_anew(record) for record in counted]
+    rows = map(counters_row, anew)
+    if as_json:
+        print_json(anew)
+    elif markdown:
+        environments = (record["environment"] for record in anew)
+        print(reports.under_environments(environments, COUNTER_HEADINGS, rows))
+    else:
+        print(reports.plain(COUNTER_HEADINGS, rows))
+
+
 def _baselines(records: list[dict[str, Any]], save: Path | None, check: Path | None) -> int:
     from pagebench.harness import baseline
 

@@ -17,7 +17,7 @@ from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.environment import commit, gpu_facts, versions
 from pagebench.kernels.device import Device
 from pagebench.kernels.loads import decode_kernel_ldg, predicted_ldg
-from pagebench.kernels.registry import find_kernel
+from pagebench.kernels.registry import find_kernel, kernel_names
 from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
@@ -223,6 +223,20 @@ def predict_counters(
     found["decode_ldg"] = decode_kernel_ldg(cell.kernel, shape, resolved)
     found["dram_read_bytes"] = work.read_bytes if cell.sharing.kind == "distinct" else None
     return found
+
+
+def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
+    """A counters record under today's formulas: they may be better than those it was stored with.
+
+    A kernel that is not registered here keeps what was stored.
+    """
+    if record["axes"]["kernel"] not in kernel_names():
+        return record
+    cell = Cell.parse(record["cell"])
+    capability = tuple(record["environment"].get("capability") or ())
+    predicted = predict_counters(cell, record["resolved"], capability)
+    counted = {name: float(entry["value"]) for name, entry in record["total"].items()}
+    return record | {"predicted": predicted, "off": off(cell, counted, predicted)}
 
 
 def off(cell: Cell, measured: dict[str, float], predicted: dict[str, Any]) -> list[str]:

@@ -175,11 +175,12 @@ def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def environments(records: Iterable[Record]) -> list[str]:
-    """One line for each environment the records come from, in order of appearance."""
-    return list(
-        dict.fromkeys(_environment(record.environment) for record in records if record.samples)
-    )
+def under_environments(
+    found: Iterable[Mapping[str, Any]], headings: Sequence[str], rows: Iterable[Sequence[str]]
+) -> str:
+    """A Markdown table under the environments, a line each, that its numbers come from."""
+    lines = dict.fromkeys(f"- {_environment(facts)}" for facts in found)
+    return "\n".join([*lines, "", markdown(headings, rows)])
 
 
 def _environment(facts: Mapping[str, Any]) -> str:

@@ -57,13 +57,20 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
 
 
 def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
-    """Lines of one kind other than timing, as they are."""
+    """Lines of one kind other than timing, as they are. One that a kill cut off is passed over."""
     for path in paths:
         for line in _lines(path):
-            if f'"kind":"{kind}"' in line:
-                value = json.loads(line)
-                if value.get("kind") == kind:
-                    yield value
+            value = _whole(line) if f'"{kind}"' in line[:40] else None
+            if value is not None and value.get("kind") == kind:
+                yield value
+
+
+def _whole(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _lines(path: Path) -> list[str]:

@@ -22,6 +22,7 @@ def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
 SMALL = "distinct_p16_b2_l64"
 OFF_KERNEL = """
 from dataclasses import replace
@@ -199,3 +200,15 @@ def test_progress_away_from_a_terminal_is_plain_and_says_what_remains(tmp_path: 
     assert any(
         line.startswith("gather_distinct_p1_b4_l1024") and "1 left, about" in line for line in lines
     )
+
+
+def test_report_draws_counters_beside_timings(tmp_path: Path) -> None:
+    files = [str(H200 / "kernels.jsonl"), str(H200 / "counters.jsonl")]
+    both = pagebench("report", *files, cwd=tmp_path).stdout
+    assert "95 % interval" in both
+    assert "does not repeat" in both
+    lines = pagebench("report", files[1], "--json", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) == len((H200 / "counters.jsonl").read_text().splitlines())
+    done = pagebench("report", files[1], "--repeats", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("no timings in ")

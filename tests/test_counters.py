@@ -13,7 +13,7 @@ import pytest
 from pagebench.harness import baseline, card, store
 from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
-from pagebench.harness.profile import imported, off, predict_counters
+from pagebench.harness.profile import imported, off, predict_counters, predicted_anew
 from pagebench.kernels.calibration import BULK_COPIES, WARP_LOADS, kernels_on
 from pagebench.kernels.loads import (
     decode_kernel_ldg,
@@ -364,6 +364,42 @@ def test_one_card_joins_timing_counters_and_prediction() -> None:
     for word in ("asked", "resolved", "floor", "GB/s", "407,552", "1.0000", "unstable"):
         assert word in text
     assert json.loads(json.dumps(joined))["counters"]["cell"] == "xqa_shared_p16"
+
+
+def test_a_stored_prediction_is_made_anew_when_it_is_read() -> None:
+    """The recorded Triton cells were counted under an earlier formula, which flagged them."""
+    cell = "tritontoken_distinct_p1_b32_l8192"
+    (stored,) = [record for record in recorded() if record["cell"] == cell]
+    assert stored["off"] == ["ldg"]
+    joined = card.joined(cell, [H200 / "counters.jsonl"])["counters"]
+    assert joined["off"] == []
+    assert joined["predicted"]["ldg"] == joined["total"]["ldg"]["value"]
+    assert joined["total"] == stored["total"]
+
+
+def test_an_unknown_kernels_prediction_stays_as_it_was() -> None:
+    record = recorded()[0]
+    foreign = record | {
+        "cell": "foreign_shared_p16",
+        "axes": record["axes"] | {"kernel": "foreign"},
+    }
+    assert predicted_anew(foreign) == foreign
+
+
+def test_a_row_of_counters_says_shares_and_what_does_not_repeat() -> None:
+    rows = {row[0]: dict(zip(card.COUNTER_HEADINGS, row, strict=True))
+            for row in map(card.counters_row, recorded())}  # fmt: skip
+    shared = rows["xqa_shared_p16"]
+    assert (shared["L2, replay"], shared["LDG"]) == ("cold, kernel", "407,552")
+    assert "dram_read_bytes" in shared["does not repeat"]
+    assert card.counters_row(recorded()[0])[3] == "1.0000"
+
+
+def test_a_line_of_counters_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    whole = json.dumps(recorded()[0])
+    file.write_text(f"{whole}\n{whole[:300]}\n{whole}\n")
+    assert len(list(store.read_kind([file], "counters"))) == 2
 
 
 def test_two_page_sizes_of_xqa_are_two_binaries() -> None:
