@@ -35,12 +35,29 @@ def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
     return len(counts)
 
 
-def check(path: Path, records: Iterable[dict[str, Any]]) -> list[str]:
-    """What differs from the baseline, a line each; ValueError where there is nothing to compare."""
+def check_writable(path: Path) -> None:
+    """OSError now, and not after everything was counted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    existed = path.exists()
+    path.open("a").close()
+    if not existed:
+        path.unlink()
+
+
+def load(path: Path) -> dict[str, dict[str, float]]:
+    """Counts by kernel of a baseline file; ValueError if it is none."""
+    remedy = "pagebench profile --save-baseline makes one"
     try:
-        kept = json.loads(path.read_text())["counts"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{path} is no baseline: {error}") from error
+        counts: dict[str, dict[str, float]] = json.loads(path.read_text())["counts"]
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}; {remedy}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no baseline; {remedy}") from error
+    return counts
+
+
+def changes(kept: dict[str, dict[str, float]], records: Iterable[dict[str, Any]]) -> list[str]:
+    """What differs from the baseline, a line each; ValueError where there is nothing to compare."""
     now = counts_of(records)
     shared = [key for key in now if key in kept]
     changed = [
@@ -51,5 +68,5 @@ def check(path: Path, records: Iterable[dict[str, Any]]) -> list[str]:
     ]
     missing = [f"{key}: not in the baseline" for key in now if key not in kept]
     if not shared and not missing:
-        raise ValueError(f"{path} and what was counted have no cell in common")
+        raise ValueError("the baseline and what was counted have no cell in common")
     return changed + missing

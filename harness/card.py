@@ -194,9 +194,10 @@ def joined_card(card: dict[str, Any]) -> str:
             f"  asked     {_words(timing['axes'])}",
             f"  resolved  {_words(card['resolved'])}",
         ]
+        low, high = timing["low_us"], timing["high_us"]
+        interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
         lines.append(
-            f"  time      {timing['time_us']:.2f} us [{timing['low_us']:.2f}, "
-            f"{timing['high_us']:.2f}], floor {timing['floor_us']:.2f} "
+            f"  time      {timing['time_us']:.2f} us{interval}, floor {timing['floor_us']:.2f} "
             f"({timing['clock']}, {timing['l2']})"
         )
         lines.append(_bandwidth(timing, counters, card["ceiling_gbps"]))

@@ -242,7 +242,7 @@ def _sweep(todo: list[Job], path: Path, here: Device, kernel: Path | None) -> li
                     show(f"{record.cell}: {record.status}: {record.reason}", keep=True)
         except KeyboardInterrupt:
             show(
-                f"stopped; {len(records)} records in {path}; go on with --resume --out {path}",
+                f"stopped; {len(records)} new records in {path}; go on with --resume --out {path}",
                 keep=True,
             )
             raise
@@ -344,8 +344,7 @@ def report(
         raise ValueError("choose one of --json and --markdown, and one of --repeats and --clocks")
     records, counted = list(store.read(files)), list(store.read_kind(files, "counters"))
     if not records and (not counted or repeats or clocks):
-        kind = "timings" if counted else "records"
-        raise ValueError(f"no {kind} in {', '.join(map(str, files))}")
+        raise ValueError(_nothing_to_draw(files))
     if as_json:
         print_json(reports.as_json(record) for record in records)
     elif repeats or clocks:
@@ -354,6 +353,15 @@ def report(
         _print_timings(records, markdown)
     if counted and not repeats and not clocks:
         cli_count.print_counted(counted, as_json, markdown)
+
+
+def _nothing_to_draw(files: list[Path]) -> str:
+    kinds = sorted(store.kinds(files))
+    where = ", ".join(map(str, files))
+    if not kinds:
+        return f"no records in {where}"
+    wanted = "timings" if "counters" in kinds else "timings or counters"
+    return f"no {wanted} in {where}: only {', '.join(kinds)} records"
 
 
 def _print_timings(records: list[Record], markdown: bool) -> None:

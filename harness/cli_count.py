@@ -56,22 +56,36 @@ def profile(
     as_json: AsJson = False,
 ) -> int:
     """Count cells' device work under Nsight Compute. Durations under a profiler are no timings."""
+    from pagebench.harness import baseline
     from pagebench.harness.counting import Wanted, count
 
     if kernel:
         add_kernel_file(kernel)
     here = find_device(device)
     chosen("l2", [l2], L2_STATES, default_options(here), here)
+    if import_ and (names or suite or keep or audit or single_pass):
+        raise ValueError(
+            "--import reads what was counted elsewhere, whole: without NAME, --suite, --keep, "
+            "--audit and --single-pass"
+        )
     cells = () if import_ else _countable(names, suite, here)
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
     path = out or default_path()
     store.check_appendable(path)
+    kept = baseline.load(check_baseline) if check_baseline else None
+    if save_baseline:
+        baseline.check_writable(save_baseline)
     records = count(wanted, say)
     for record in records:
         store.append_line(path, record)
     _print_counters(records, as_json, path)
-    return _baselines(records, save_baseline, check_baseline)
+    if save_baseline:
+        print(f"{baseline.save(save_baseline, records)} kernels in {save_baseline}")
+    changed = baseline.changes(kept, records) if kept is not None else []
+    for line in changed:
+        say(line)
+    return 1 if changed else 0
 
 
 def _countable(names: list[str] | None, suite: str | None, here: Device) -> tuple[Cell, ...]:
@@ -116,17 +130,6 @@ def print_counted(counted: list[dict[str, Any]], as_json: bool, markdown: bool) 
         print(reports.under_environments(environments, COUNTER_HEADINGS, rows))
     else:
         print(reports.plain(COUNTER_HEADINGS, rows))
-
-
-def _baselines(records: list[dict[str, Any]], save: Path | None, check: Path | None) -> int:
-    from pagebench.harness import baseline
-
-    if save:
-        print(f"{baseline.save(save, records)} kernels in {save}")
-    changed = baseline.check(check, records) if check else []
-    for line in changed:
-        say(line)
-    return 1 if changed else 0
 
 
 def calibrate(
@@ -230,7 +233,15 @@ def judge(
     path = out or default_path()
     store.check_appendable(path)
     work = judging.work_between(cells, counters or sorted(Path("runs").glob("*.jsonl")))
-    found, floors = judging.measure_change(cells, options, here, path, say)
+    if counters and work is None:
+        raise ValueError(
+            f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
+        )
+    try:
+        found, floors = judging.measure_change(cells, options, here, path, say)
+    except KeyboardInterrupt:
+        say(f"stopped without a verdict; the processes measured are in {path}")
+        raise
     record = judging.verdict_record(cells, found, floors, work, predicts)
     store.append_line(path, record)
     if as_json:

@@ -46,7 +46,10 @@ def as_value_error(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, Any]]:
     if wanted.import_:
-        return imported(_page(wanted.import_))
+        try:
+            return imported(_page(wanted.import_))
+        except (NcuError, CountError) as error:
+            raise NcuError(f"{wanted.import_}: {error}") from error
     if not wanted.cells:
         raise NcuError("none of these cells can run here: `pagebench list` says why")
     options: dict[str, Any] = {
@@ -69,7 +72,7 @@ def _page(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise NcuError(f"{path}: {error.strerror}") from error
+        raise NcuError(str(error.strerror)) from error
 
 
 def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:

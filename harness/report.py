@@ -61,6 +61,7 @@ def row(record: Record) -> Row:
     gbps = _gbps(record, summary)
     nominal = record.environment.get("nominal_dram_gbps")
     resolved = record.resolved
+    bounded = summary if summary and summary.has_interval else None
     return Row(
         cell=record.cell,
         boundary=record.boundary,
@@ -68,8 +69,8 @@ def row(record: Record) -> Row:
         l2=record.l2,
         status=record.status,
         time_us=summary.median_us if summary else None,
-        low_us=summary.low_us if summary else None,
-        high_us=summary.high_us if summary else None,
+        low_us=bounded.low_us if bounded else None,
+        high_us=bounded.high_us if bounded else None,
         floor_us=samples.floor_us if samples else None,
         gbps=gbps,
         of_nominal=gbps / nominal if gbps and nominal else None,
@@ -110,6 +111,9 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
     if record.samples is None or summary is None:
         return [f"{record.status}: {record.reason}"]
     found = []
+    if not summary.has_interval:
+        count = summary.count
+        found.append(f"no interval from {count} sample{'' if count == 1 else 's'}: more --seconds")
     if summary.modes:
         modes = summary.modes
         found.append(

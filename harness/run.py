@@ -201,6 +201,8 @@ def prepare(
     batch = build(cell, adapter, options, session.device, found)
     progress("planning")  # may compile a module, and is waited for accordingly
     call = adapter.plan(batch, graph=options.clock == "graph")
+    if not isinstance(call, Call):
+        raise TypeError(f"{cell.kernel}.plan() must return a Call, not {type(call).__name__}")
     progress("checking")
     found["resolved"] = call.resolved
     checker = Checker(batch, call, session, found)
@@ -267,7 +269,8 @@ def build(
     """Table, checks and tensors of a cell. Planning alone takes no KV pool."""
     table = page_table(cell.shape, cell.sharing, cell.placement, device.torch_name)
     kind = adapter.lowering(cell.shape)
-    assert kind in KINDS, f"{cell.kernel} asks for {kind}"
+    if kind not in KINDS:
+        raise ValueError(f"{cell.kernel}.lowering() must return {' or '.join(KINDS)}, not {kind}")
     found["layout"] = check(table) | {"lowering": kind}
     return materialise(table, kind, with_kv=options.boundary == "run")
 

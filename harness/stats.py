@@ -15,6 +15,7 @@ DIP_LEVEL = 0.01
 LEAST_SHARE = 0.1
 SPIKES = 0.03  # share at either end that must not draw the split to itself
 LEAST_SEPARATION = 0.01
+LEAST_FOR_INTERVAL = 6  # below, even the range encloses the median in under 95 % of cases
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Summary:
     high_us: float
     count: int
     modes: Modes | None = None
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the samples are enough for a 95 % interval; below, low and high are the range."""
+        return self.count >= LEAST_FOR_INTERVAL
 
     @property
     def half_width(self) -> float:

@@ -65,6 +65,12 @@ def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
                 yield value
 
 
+def kinds(paths: Iterable[Path]) -> set[str]:
+    """The kinds of all whole lines."""
+    values = (_whole(line) for path in paths for line in _lines(path) if line.strip())
+    return {str(value["kind"]) for value in values if value and "kind" in value}
+
+
 def _whole(line: str) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
@@ -76,8 +82,10 @@ def _whole(line: str) -> dict[str, Any] | None:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is no results file: it is not text") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 def _is_start_of_ours(line: str) -> bool:
@@ -103,6 +111,8 @@ def _read_line(line: str, where: str) -> Record | None:
 
 def check_appendable(path: Path) -> None:
     """Refuse a file that cannot be written or holds something else, before anything is run."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise StoreError(f"{path}: not a regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()
@@ -111,7 +121,9 @@ def check_appendable(path: Path) -> None:
             first = file.readline()
         if not existed:
             path.unlink()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is no results file: it is not text") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
     if first.strip() and not _is_start_of_ours(first[:8]):
         raise StoreError(f"{path} is no results file: choose another for --out")

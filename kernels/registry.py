@@ -88,9 +88,11 @@ def add_kernel_file(path: Path) -> str:
     sys.path.append(str(path.parent))  # a file may import its neighbours
     try:
         spec.loader.exec_module(module)
-        adapter = cast(Adapter, module.ADAPTER)
     except (Exception, SystemExit) as error:
         raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, "ADAPTER"):
+        raise KernelError(f"--kernel {path}: it defines no ADAPTER")
+    adapter = cast(Adapter, module.ADAPTER)
     missing = [member for member in MEMBERS if not hasattr(adapter, member)]
     if missing:
         raise KernelError(f"--kernel {path}: ADAPTER has no {', '.join(missing)}")

@@ -22,7 +22,6 @@ def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
 SMALL = "distinct_p16_b2_l64"
 OFF_KERNEL = """
 from dataclasses import replace
@@ -54,7 +53,15 @@ BAD = [
     (["run", f"gather_{SMALL}", "--processes", "0"], "1"),
     (["run", f"gather_{SMALL}", "--kernel", "nowhere.py"], "no such file"),
     (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
+    (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
     (["report", "nowhere.jsonl"], "No such file"),
+    (["profile", "xqa_shared_p32", "--import", "page.csv"], "without NAME"),
+    (["profile", "--import", "/dev/null"], "/dev/null: "),
+    (["profile", "--import", "page.csv", "--check-baseline", "none.json"], "none.json: No such"),
+    (
+        ["judge", f"gather_{SMALL}", "gather_distinct_p8_b2_l64", "--counters", "/dev/null"],
+        "no counters of both cells in /dev/null",
+    ),
     (["once", "gather_distinct"], "page size"),
     (["frobnicate"], "frobnicate"),
     ([], "Missing command"),
@@ -202,13 +209,32 @@ def test_progress_away_from_a_terminal_is_plain_and_says_what_remains(tmp_path: 
     )
 
 
-def test_report_draws_counters_beside_timings(tmp_path: Path) -> None:
-    files = [str(H200 / "kernels.jsonl"), str(H200 / "counters.jsonl")]
-    both = pagebench("report", *files, cwd=tmp_path).stdout
-    assert "95 % interval" in both
-    assert "does not repeat" in both
-    lines = pagebench("report", files[1], "--json", cwd=tmp_path).stdout.splitlines()
-    assert len(lines) == len((H200 / "counters.jsonl").read_text().splitlines())
-    done = pagebench("report", files[1], "--repeats", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("no timings in ")
+NO_CALL = OFF_KERNEL.replace("return replace(call, run=lambda: (call.run(), call.out.mul_(2)))", "")
+WRONG_LOWERING = """
+from pagebench.kernels.gather import Gather
+
+class Off(Gather):
+    name = "off"
+
+    def lowering(self, shape):
+        return "pages"
+
+ADAPTER = Off()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "says"),
+    [
+        (NO_CALL, 1, "off.plan() must return a Call, not NoneType"),
+        (WRONG_LOWERING, 1, "must return token_indices or csr_pages or page_table, not pages"),
+        ("x = 1", 2, "it defines no ADAPTER"),
+    ],
+)
+def test_a_kernel_file_is_told_what_its_adapter_must_do(
+    source: str, code: int, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "off.py").write_text(source)
+    done = pagebench("run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == code
+    assert says in done.stderr

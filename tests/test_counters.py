@@ -461,17 +461,19 @@ def test_a_baseline_holds_and_a_changed_count_is_named(tmp_path: Path) -> None:
     path = tmp_path / "base.json"
     records = recorded()
     assert baseline.save(path, records) == len(baseline.counts_of(records))
-    assert baseline.check(path, records) == []
+    assert baseline.changes(baseline.load(path), records) == []
     changed = json.loads(json.dumps(records))
     changed[0]["kernels"][0]["values"]["ldg"] = [407_553, 407_553]
-    (line,) = baseline.check(path, changed)
+    (line,) = baseline.changes(baseline.load(path), changed)
     assert "ldg was 407,552 and is 407,553" in line
 
 
 def test_the_committed_baseline_is_that_of_the_committed_counters() -> None:
-    assert baseline.check(H200 / "baseline.json", recorded()) == []
+    assert baseline.changes(baseline.load(H200 / "baseline.json"), recorded()) == []
 
 
 def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.json: No such file .*--save-baseline makes one"):
+        baseline.load(tmp_path / "none.json")
     with pytest.raises(ValueError, match="is no baseline"):
-        baseline.check(tmp_path / "none.json", [])
+        baseline.load(H200 / "pages.jsonl")

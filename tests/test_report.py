@@ -54,6 +54,13 @@ def refused() -> Record:
 # --- Rows -----------------------------------------------------------------------------------------
 
 
+def test_five_samples_have_no_95_percent_interval() -> None:
+    few = row(record(time_us=(12.0,) * 5))
+    assert (few.time_us, few.low_us, few.high_us) == (12.0, None, None)
+    assert few.note.startswith("no interval from 5 samples")
+    assert row(record(time_us=(12.0,) * 6)).low_us == 12.0
+
+
 def test_a_row_holds_what_the_record_gives() -> None:
     shown = row(record())
     assert shown.gbps == pytest.approx(2796.2027)  # 33,554,432 B in 12 us

@@ -152,3 +152,29 @@ def test_the_suite_kept_its_own_speed_limits(device: str) -> None:
     lines = list(store.read_kind([H200.parent / device / "speed.jsonl"], "speed"))
     assert len(lines) == 5
     assert all(line["seconds"] <= line["limit_s"] for line in lines)
+
+
+def draw(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "from pagebench.harness.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "report", *words], capture_output=True, text=True
+    )
+
+
+def test_report_draws_counters_beside_timings() -> None:
+    files = [str(H200 / "kernels.jsonl"), str(H200 / "counters.jsonl")]
+    both = draw(*files).stdout
+    assert "95 % interval" in both
+    assert "does not repeat" in both
+    lines = draw(files[1], "--json").stdout.splitlines()
+    assert len(lines) == len((H200 / "counters.jsonl").read_text().splitlines())
+    done = draw(files[1], "--repeats")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("no timings in ")
+
+
+def test_report_says_what_a_file_holds_that_it_does_not_draw() -> None:
+    done = draw(str(H200 / "audit.jsonl"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("no timings or counters in ")
+    assert done.stderr.endswith("audit.jsonl: only audit records\n")
