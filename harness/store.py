@@ -83,7 +83,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is no results file: not utf-8 text") from error
+        raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
 
@@ -122,7 +122,7 @@ def check_appendable(path: Path) -> None:
         if not existed:
             path.unlink()
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is no results file: not utf-8 text") from error
+        raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     if first.strip() and not _is_start_of_ours(first[:8]):
