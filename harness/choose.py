@@ -13,7 +13,8 @@ import typer
 from pagebench.harness.cell import MUST, Cell, matches, read_words
 from pagebench.harness.run import BOUNDARIES, Options, refusal
 from pagebench.harness.suites import SUITES, find_suite
-from pagebench.kernels.device import Device
+from pagebench.kernels.device import Device, find_device
+from pagebench.kernels.registry import add_kernel_file
 
 Names = Annotated[
     list[str] | None,
@@ -28,6 +29,13 @@ KernelFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(BOUNDARIES)}")]
+
+
+def device_and_kernel(device: str, kernel: Path | None) -> Device:
+    """The device asked for, with a kernel file's adapter registered; ValueError for a bad one."""
+    if kernel:
+        add_kernel_file(kernel)
+    return find_device(device)
 
 
 def named_outright(names: Sequence[str]) -> tuple[Cell, ...]:

@@ -24,6 +24,7 @@ from pagebench.harness.choose import (
     Names,
     SuiteName,
     chosen,
+    device_and_kernel,
     filtered,
     named_outright,
     print_json,
@@ -50,7 +51,7 @@ from pagebench.harness.sweep import (
 )
 from pagebench.harness.worker import Pool
 from pagebench.kernels.device import Device, find_device
-from pagebench.kernels.registry import add_kernel_file, kernel_names
+from pagebench.kernels.registry import kernel_names
 
 app = typer.Typer(
     add_completion=False,
@@ -116,9 +117,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Suites, or the cells of one with whether they can run here, and if not, why."""
-    if kernel:
-        add_kernel_file(kernel)
-    here = find_device(device)
+    here = device_and_kernel(device, kernel)
     if not names and not suite:
         _list_suites(here, as_json)
         return
@@ -170,13 +169,11 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Measure cells: named outright, those of a suite, or those that match a filter."""
-    if kernel:
-        add_kernel_file(kernel)
     if not names and not suite:
         raise ValueError("name a cell or a suite; `pagebench list` shows them")
     if resume and out is None:
         raise ValueError("--resume needs --out FILE: the file to go on with")
-    here = find_device(device)
+    here = device_and_kernel(device, kernel)
     named = named_outright(names or ()) if not suite else ()
     options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"), seconds)
     options = replace(options, kernel_file=str(kernel) if kernel else None)
@@ -309,9 +306,7 @@ def once(
     """Warm up, then call once between profiler start and stop: what a profiler replays."""
     from pagebench.harness.once import call_once
 
-    if kernel:
-        add_kernel_file(kernel)
-    here, cells = find_device(device), tuple(map(Cell.parse, names))
+    here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     refuse_named(cells, here, default_options(here))
     try:

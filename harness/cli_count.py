@@ -20,6 +20,7 @@ from pagebench.harness.choose import (
     Names,
     SuiteName,
     chosen,
+    device_and_kernel,
     named_outright,
     print_json,
     refuse_named,
@@ -30,7 +31,6 @@ from pagebench.harness.clock import L2_STATES
 from pagebench.harness.run import default_options, refusal
 from pagebench.harness.sweep import default_path
 from pagebench.kernels.device import Device, find_device
-from pagebench.kernels.registry import add_kernel_file
 
 
 def profile(
@@ -59,9 +59,7 @@ def profile(
     from pagebench.harness import baseline
     from pagebench.harness.counting import Wanted, count
 
-    if kernel:
-        add_kernel_file(kernel)
-    here = find_device(device)
+    here = device_and_kernel(device, kernel)
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     if import_ and (names or suite or keep or audit or single_pass):
         raise ValueError(
@@ -221,13 +219,11 @@ def judge(
     """Did the knob between two cells change device work, and does that work show in time?"""
     from pagebench.harness import judge as judging
 
-    if kernel:
-        add_kernel_file(kernel)
     if not names:
         _list_contrasts()
         return
+    here = device_and_kernel(device, kernel)
     cells, predicts = _contrast(names)
-    here = find_device(device)
     options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
     refuse_named(cells, here, options)
     path = out or default_path()
