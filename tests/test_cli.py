@@ -186,7 +186,8 @@ def test_doctor_says_which_kernels_run(tmp_path: Path) -> None:
 
 
 def test_report_draws_what_was_recorded_in_three_forms(tmp_path: Path) -> None:
-    words = ["run", f"gather_{SMALL}", "--seconds", "0.05", "--device", "cpu"]
+    # Long enough for six samples, the least with an interval, on a machine as busy as it may be.
+    words = ["run", f"gather_{SMALL}", "--seconds", "5", "--device", "cpu"]
     pagebench(*words, "--processes", "2", "--out", "r.jsonl", cwd=tmp_path)
     assert f"gather_{SMALL}" in pagebench("report", "r.jsonl", cwd=tmp_path).stdout
     text = pagebench("report", "r.jsonl", "--markdown", cwd=tmp_path).stdout
