@@ -39,11 +39,12 @@ class ClockError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed call: its span; busy time and symbols where a profiler saw them."""
+    """One timed call: its span; busy time, symbols and events where a profiler watched."""
 
     time_us: float
     sum_us: float | None = None
     kernels: tuple[str, ...] = ()
+    events_us: float | None = None
     discarded: int = 0
     spin_cycles: int | None = None
     spin_us: float | None = None  # from an event before the spin to the one after it
@@ -72,7 +73,8 @@ class Rule:
 
 def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) -> Samples:
     """Samples of `run` in time order, with the device's state in blocks, until `rule` ends it."""
-    floor = floor_us(clock)
+    null = null_samples(clock)
+    floor, events_floor = _median_us(null) or 0.0, _median_us(null, "events_us")
     taken: list[Sample] = []
     blocks: list[Block] = []
     started = block_ends = time.perf_counter()
@@ -84,11 +86,13 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     return Samples(
         time_us=tuple(round(sample.time_us, 3) for sample in taken),
         floor_us=round(floor, 3),
-        blocks=_with_spin_clocks(blocks, taken, floor),
+        blocks=_with_spin_clocks(blocks, taken, events_floor or floor),
         stopped=stopped,
         discarded=sum(sample.discarded for sample in taken),
         sum_us=tuple(round(sample.sum_us, 3) for sample in taken if sample.sum_us is not None),
         kernels=taken[-1].kernels,
+        events_us=tuple(round(s.events_us, 3) for s in taken if s.events_us is not None),
+        events_floor_us=events_floor and round(events_floor, 3),
     )
 
 
@@ -127,11 +131,20 @@ def _stopped(taken: list[Sample], rule: Rule, elapsed_s: float) -> str | None:
 
 def floor_us(clock: Clock) -> float:
     """Median time of a null call: what the clock reads when there is nothing to time."""
+    return _median_us(null_samples(clock)) or 0.0
+
+
+def null_samples(clock: Clock) -> list[Sample]:
     run = clock.null()
     for _ in range(3):
         clock.sample(run, _nothing)
-    times = [clock.sample(run, _nothing).time_us for _ in range(FLOOR_SAMPLES)]
-    return summarise(times, find_modes=False).median_us
+    return [clock.sample(run, _nothing) for _ in range(FLOOR_SAMPLES)]
+
+
+def _median_us(taken: list[Sample], field: str = "time_us") -> float | None:
+    """The median of that field; None where the samples have none."""
+    times = [time for sample in taken if (time := getattr(sample, field)) is not None]
+    return summarise(times, find_modes=False).median_us if times else None
 
 
 def _nothing() -> None:
@@ -202,27 +215,37 @@ class EventClock:
         self._cycles = FIRST_SPIN_CYCLES
 
     def sample(self, run: Run, prepare: Run) -> Sample:
+        return self.until_hidden(prepare, lambda: self.bracket(run))
+
+    def until_hidden(self, prepare: Run, attempt: Callable[[], Sample | None]) -> Sample:
+        """Prepare, drain and attempt until the spin outlasts the queueing."""
         discarded = 0
         while True:
             prepare()
             self._cuda.synchronize()
-            self._cuda._sleep(LEAD_IN_CYCLES)
-            self._spin.record()
-            self._cuda._sleep(self._cycles)
-            self._begin.record()
-            run()
-            self._end.record()
-            spin_outlasted_queueing = not self._begin.query()
-            self._end.synchronize()
-            if spin_outlasted_queueing:
-                return Sample(
-                    self._begin.elapsed_time(self._end) * 1e3,
-                    discarded=discarded,
-                    spin_cycles=self._cycles,
-                    spin_us=self._spin.elapsed_time(self._begin) * 1e3,
-                )
+            taken = attempt()
+            if taken:
+                return replace(taken, discarded=discarded)
             discarded += 1
             self._lengthen()
+
+    def bracket(self, run: Run) -> Sample | None:
+        """Spin, event, call, event; None if the first event fired while the host still queued."""
+        self._cuda._sleep(LEAD_IN_CYCLES)
+        self._spin.record()
+        self._cuda._sleep(self._cycles)
+        self._begin.record()
+        run()
+        self._end.record()
+        spin_outlasted_queueing = not self._begin.query()
+        self._end.synchronize()
+        if not spin_outlasted_queueing:
+            return None
+        return Sample(
+            self._begin.elapsed_time(self._end) * 1e3,
+            spin_cycles=self._cycles,
+            spin_us=self._spin.elapsed_time(self._begin) * 1e3,
+        )
 
     def _lengthen(self) -> None:
         self._cycles *= 2
@@ -289,21 +312,27 @@ class EagerClock:
 
 
 class CuptiClock:
-    """Kernel activity of one call, found by correlation id: span, sum and symbols."""
+    """Kernel activity of one call, found by correlation id: span, sum and symbols.
+
+    The call runs in the bracket of `EventClock`, so two clocks time the same calls.
+    """
 
     name = "cupti"
 
     def __init__(self, symbols: tuple[str, ...], cuda: Any = None, tracer: Any = None) -> None:
         self._cuda = cuda or _torch_cuda()
+        self._events = EventClock(self._cuda)
         self._tracer, self._symbols = tracer or Tracer(), symbols
         self._usual: tuple[str, ...] = ()
 
     def sample(self, run: Run, prepare: Run) -> Sample:
-        prepare()
-        self._cuda.synchronize()
+        return self._events.until_hidden(prepare, lambda: self._traced(run))
+
+    def _traced(self, run: Run) -> Sample | None:
         with self._tracer.traced() as traced:
-            run()
-            self._cuda.synchronize()
+            bracket = self._events.bracket(lambda: self._tracer.call(run))
+        if bracket is None:
+            return None
         kernels = traced.kernels()
         if not kernels:
             raise ClockError("the profiler saw no kernel of the call")
@@ -313,7 +342,8 @@ class CuptiClock:
             self._usual = names
         span = max(kernel.end_ns for kernel in kernels) - min(k.start_ns for k in kernels)
         busy = sum(kernel.end_ns - kernel.start_ns for kernel in kernels)
-        return Sample(span / 1e3, busy / 1e3, names)
+        return replace(bracket, time_us=span / 1e3, sum_us=busy / 1e3, kernels=names,
+                       events_us=bracket.time_us)  # fmt: skip
 
     def _check(self, names: tuple[str, ...]) -> None:
         strangers = [name for name in names if not any(s in name for s in self._symbols)]

@@ -5,7 +5,7 @@ CUPTI slows every launch of its process, so it lives in a worker of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -30,20 +30,22 @@ class Kernel:
 
 @dataclass(slots=True)
 class Traced:
-    """Activity of one call."""
+    """Activity of one bracket: of the call inside, and of what stands round it."""
 
-    identity: int
-    correlations: set[int] = field(default_factory=set)
+    call: int  # external id of what runs inside Tracer.call
+    around: int  # of the bracket's other kernels
+    correlations: dict[int, int] = field(default_factory=dict)  # correlation id to external id
     seen: list[Kernel] = field(default_factory=list)
 
     def kernels(self) -> list[Kernel]:
-        """The call's kernels in launch order; TraceError if some are not of the call."""
-        mine = [kernel for kernel in self.seen if kernel.correlation in self.correlations]
-        if len(mine) != len(self.seen):
+        """The call's kernels by start; TraceError if some belong neither to it nor around it."""
+        owners = [self.correlations.get(kernel.correlation) for kernel in self.seen]
+        strangers = owners.count(None)
+        if strangers:
             raise TraceError(
-                f"{len(self.seen) - len(mine)} of {len(self.seen)} kernels carry no correlation id "
-                "of the call"
+                f"{strangers} of {len(owners)} kernels carry no correlation id of the call"
             )
+        mine = [k for k, owner in zip(self.seen, owners, strict=True) if owner == self.call]
         return sorted(mine, key=lambda kernel: kernel.start_ns)
 
 
@@ -69,28 +71,41 @@ class Tracer:
     @contextmanager
     def traced(self) -> Iterator[Traced]:
         """Collect the activity of what runs inside; it must synchronise before it leaves."""
-        kind = self._cupti.ExternalCorrelationKind.CUSTOM0
         self._cupti.activity_flush_all(1)  # what ran before belongs to nobody
-        traced = self._current = Traced(next(self._identities))
-        self._cupti.activity_push_external_correlation_id(kind, traced.identity)
+        traced = self._current = Traced(next(self._identities), next(self._identities))
         try:
-            yield traced
+            with self._owned_by(traced.around):
+                yield traced
         finally:
-            self._cupti.activity_pop_external_correlation_id(kind)
             self._cupti.activity_flush_all(1)
             self._current = None
 
+    def call(self, run: Callable[[], object]) -> None:
+        """Run what is to be attributed to the call, inside `traced`."""
+        assert self._current is not None
+        with self._owned_by(self._current.call):
+            run()
+
+    @contextmanager
+    def _owned_by(self, identity: int) -> Iterator[None]:
+        kind = self._cupti.ExternalCorrelationKind.CUSTOM0
+        self._cupti.activity_push_external_correlation_id(kind, identity)
+        try:
+            yield
+        finally:
+            self._cupti.activity_pop_external_correlation_id(kind)
+
     def _completed(self, activities: list[Any]) -> None:
-        if self._current is None:
+        current, kinds = self._current, self._cupti.ActivityKind
+        if current is None:
             return
-        kinds = self._cupti.ActivityKind
         for activity in activities:
             if activity.kind == kinds.CONCURRENT_KERNEL:
-                self._current.seen.append(
+                current.seen.append(
                     Kernel(activity.name, activity.start, activity.end, activity.correlation_id)
                 )
             elif (
                 activity.kind == kinds.EXTERNAL_CORRELATION
-                and activity.external_id == self._current.identity
-            ):
-                self._current.correlations.add(activity.correlation_id)
+                and activity.external_id in (current.call, current.around)
+            ):  # fmt: skip
+                current.correlations[activity.correlation_id] = activity.external_id

@@ -1,6 +1,6 @@
 """The record: what one cell asked for, what it got, and how long that took.
 
-History of the timing schema: 1, the first.
+History of the timing schema: 1, the first; 2, events beside the span in `cupti` samples.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-TIMING_SCHEMA = 1
+TIMING_SCHEMA = 2
 MOST_SAMPLES = 200
 
 # What became of a cell. Only `measured` has a time.
@@ -22,6 +22,7 @@ STATUSES = {
     "rejected": "timed, but the time is impossible",
     "crashed": "an error, a death or a hang while measuring",
 }
+LISTS = ("time_us", "sum_us", "kernels", "events_us")  # of samples
 MAPPINGS = ("axes", "options", "resolved", "predicted", "layout", "check", "environment")
 FAILURES = ("wrong", "poisoned", "rejected", "crashed")
 
@@ -51,6 +52,8 @@ class Samples:
     discarded: int = 0  # samples whose spin did not outlast the queueing
     sum_us: tuple[float, ...] = ()  # cupti: busy time of all kernels; time_us is their span
     kernels: tuple[str, ...] = ()  # cupti: kernel symbols of one call, in launch order
+    events_us: tuple[float, ...] = ()  # cupti: what events said of the same calls
+    events_floor_us: float | None = None  # cupti: and of a null kernel
 
     def __post_init__(self) -> None:
         if not self.time_us or len(self.time_us) > MOST_SAMPLES:
@@ -130,5 +133,5 @@ def _samples(line: Mapping[str, Any] | None) -> Samples | None:
     blocks = tuple(
         Block(**block | {"throttle": tuple(block["throttle"])}) for block in line["blocks"]
     )
-    lists = {name: tuple(line.get(name, ())) for name in ("time_us", "sum_us", "kernels")}
+    lists = {name: tuple(line.get(name, ())) for name in LISTS}
     return Samples(**dict(line) | lists | {"blocks": blocks})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ class FakeCuda:
         return Event()
 
     def _sleep(self, cycles: int) -> None:
-        self.spin = cycles
+        self.spin = cycles or self.spin  # the null call is a spin of none
         self.log.append("spin")
 
     def synchronize(self) -> None:
@@ -163,32 +164,43 @@ def test_the_eager_clock_hides_nothing() -> None:
 
 
 class FakeTracer:
+    """Sees the given kernels in every bracket; `log` says what ran inside the call's mark."""
+
     def __init__(self, *kernels: Kernel) -> None:
-        self._kernels = list(kernels)
+        self._kernels, self.brackets = list(kernels), 0
 
-    def traced(self) -> Any:
-        tracer = self
+    @contextmanager
+    def traced(self) -> Iterator[Any]:
+        self.brackets += 1
+        owners = {kernel.correlation: 1 for kernel in self._kernels}
+        yield Traced(1, 2, owners, list(self._kernels))
 
-        class Scope:
-            def __enter__(self) -> Any:
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                pass
-
-            def kernels(self) -> list[Kernel]:
-                return tracer._kernels
-
-        return Scope()
+    def call(self, run: Any) -> None:
+        run()
 
 
-def test_cupti_gives_the_span_the_sum_and_the_symbols() -> None:
+def test_cupti_gives_the_span_the_sum_the_symbols_and_the_events_of_the_same_call() -> None:
     tracer = FakeTracer(Kernel("decode<1>", 1000, 9000, 1), Kernel("merge", 9500, 11000, 2))
-    clock = CuptiClock(("decode", "merge"), FakeCuda(0), tracer)
-    sample = clock.sample(nothing, nothing)
-    assert sample.time_us == 10.0
-    assert sample.sum_us == 9.5
+    cuda = FakeCuda(0)
+    clock = CuptiClock(("decode", "merge"), cuda, tracer)
+    sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
+    assert (sample.time_us, sample.sum_us, sample.events_us) == (10.0, 9.5, 250.0)
     assert sample.kernels == ("decode<1>", "merge")
+    assert cuda.log == ["flush", "drain", "spin", "event", "spin", "event", "call", "event", "wait"]
+
+
+def test_a_watched_call_whose_spin_ended_early_is_traced_anew() -> None:
+    tracer = FakeTracer(Kernel("decode", 0, 1000, 1))
+    cuda = FakeCuda(host_cycles=clocks.FIRST_SPIN_CYCLES)
+    sample = CuptiClock((), cuda, tracer).sample(nothing, nothing)
+    assert (sample.discarded, tracer.brackets, sample.time_us) == (1, 2, 1.0)
+
+
+def test_watched_samples_keep_both_clocks_and_both_floors() -> None:
+    clock = CuptiClock((), FakeCuda(0), FakeTracer(Kernel("decode", 0, 1000, 1)))
+    samples = clocks.measure(clock, nothing, nothing, FakeMonitor(1980), Rule(least=3, most=3))  # type: ignore[arg-type]
+    assert (samples.time_us, samples.events_us) == ((1.0,) * 3, (250.0,) * 3)
+    assert (samples.floor_us, samples.events_floor_us) == (1.0, 250.0)
 
 
 def test_cupti_fails_on_a_kernel_that_the_adapter_did_not_promise() -> None:
@@ -211,11 +223,11 @@ def test_cupti_fails_when_it_saw_no_kernel() -> None:
         CuptiClock((), FakeCuda(0), FakeTracer()).sample(nothing, nothing)
 
 
-def test_kernels_without_a_correlation_id_of_the_call_are_an_error() -> None:
-    kernels = [Kernel("mine", 5, 6, 1), Kernel("stranger", 1, 2, 9)]
-    with pytest.raises(TraceError, match="1 of 2"):
-        Traced(1, {1}, kernels).kernels()
-    assert [k.name for k in Traced(1, {1, 9}, kernels).kernels()] == ["stranger", "mine"]
+def test_kernels_without_a_correlation_id_are_an_error_and_those_round_the_call_are_not() -> None:
+    spin, mine = Kernel("spin", 1, 4, 8), Kernel("mine", 5, 6, 1)
+    assert Traced(1, 2, {1: 1, 8: 2}, [mine, spin]).kernels() == [mine]
+    with pytest.raises(TraceError, match="1 of 3"):
+        Traced(1, 2, {1: 1, 8: 2}, [mine, spin, Kernel("stranger", 1, 2, 9)]).kernels()
 
 
 def test_a_cpu_has_only_the_wall_clock() -> None:

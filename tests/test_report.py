@@ -261,6 +261,18 @@ def test_events_are_held_to_cupti_by_the_floor_and_one_per_cent(
     assert (shown["events - cupti us"], shown["within"]) == (gap, within)
 
 
+def test_events_of_the_same_calls_are_held_to_their_own_spans() -> None:
+    other_process = record((115.0,), 2.0)
+    same = replace(samples((100.0, 110.0, 90.0), 0.1), events_us=(102.5, 112.4, 92.6),
+                   events_floor_us=2.9)  # fmt: skip
+    watched = record(clock="cupti", samples=same)  # fmt: skip
+    headings, rows = pivot([other_process, watched])
+    shown = dict(zip(headings, rows[0], strict=True))
+    assert (shown["events us"], shown["compared on"]) == ("115.00", "the same calls")
+    assert (shown["events - cupti us"], shown["allowed us"]) == ("2.50", "3.90")
+    assert pivot([watched])[1][0][2:] == rows[0][3:]  # the watched record alone says the same
+
+
 def test_clocks_without_a_pair_are_not_compared() -> None:
     headings, rows = pivot([record((5.0, 7.0)), record((6.5,), clock="graph"), refused()])
     assert headings == ["cell", "events us", "graph us"]
@@ -271,7 +283,7 @@ def test_a_cell_that_lacks_one_of_the_pair_has_empty_columns() -> None:
     other = record((4.0,), cell="xqa_distinct_p16")
     headings, rows = pivot([record(), record(clock="cupti"), other])
     assert headings[:3] == ["cell", "cupti us", "events us"]
-    assert rows[1] == ("xqa_distinct_p16", "", "4.00", "", "", "", "")
+    assert rows[1] == ("xqa_distinct_p16", "", "4.00", "", "", "", "", "")
 
 
 @pytest.mark.parametrize("changes", [{"l2": "warm"}, {"boundary": "plan"}])
