@@ -103,6 +103,17 @@ def test_records_hold_their_environment_and_no_host(path: Path) -> None:
         assert "host" not in str(record.environment)
 
 
+def test_events_and_the_span_of_the_same_calls_differ_by_less_than_the_floor() -> None:
+    found = records("pages_same_calls")
+    assert [record.cell for record in found] == [cell.name for cell in find_suite("pages").cells]
+    for record in found:
+        samples = record.samples
+        assert samples is not None
+        assert samples.events_floor_us is not None
+        gap = np.median(np.subtract(samples.events_us, samples.time_us))
+        assert 0 < gap < samples.events_floor_us
+
+
 def test_a_sweep_of_more_than_60_cells_took_less_than_five_minutes() -> None:
     found = records("models")
     stamps = [datetime.fromisoformat(record.started) for record in found]
