@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import bandwidth_at, newest_points
+from pagebench.harness.ceilings import newest_ceilings
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
+from pagebench.profiles.ceilings import RATES, bandwidth_at
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
@@ -112,6 +113,27 @@ def counters_row(record: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+CEILING_HEADINGS = ("ceiling", "value", "by parallelism", "saturated")
+
+
+def ceiling_rows(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """A ceilings record for CEILING_HEADINGS: launch, rates by warps an SM, DRAM by MB read."""
+    launch = record["launch_us"]
+    by_launches = _words(launch["by_launches"])
+    rows = [
+        ("launch_us, first", f"{launch['first']:.2f}", f"launches: {by_launches}", ""),
+        ("launch_us, further", f"{launch['further']:.2f}", "", str(launch["saturated"])),
+    ]
+    for name in RATES:
+        by_warps = ", ".join(f"{w} {value:,.0f}" for w, value in record[name]["by_warps"].items())
+        rows.append((name, f"{record[name]['value']:,.0f}", f"warps an SM: {by_warps}",
+                     str(record[name]["saturated"])))  # fmt: skip
+    for point in record["dram_read"]:
+        name = f"dram_read_gbps of {point['bytes_read'] / 1e6:,.0f} MB"
+        rows.append((name, f"{point['gbps']:,.0f}", "", str(point["saturated"])))
+    return rows
+
+
 def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
     """Whether two cells ran the same kernel with the same resources: page sizes may not."""
     first, second = one["kernels"], other["kernels"]
@@ -173,8 +195,9 @@ def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
     """What this GPU reaches when it reads as many bytes, from a ceilings record if there is one."""
     if timing is None or "gpu" not in timing.environment:
         return None
-    points = newest_points(timing.environment["gpu"], files)
-    return bandwidth_at(points, int(timing.predicted.get("distinct_kv_bytes", 0)))
+    found = newest_ceilings(timing.environment["gpu"], files)
+    distinct = int(timing.predicted.get("distinct_kv_bytes", 0))
+    return bandwidth_at(found.dram_read, distinct) if found else None
 
 
 def _newest(records: Iterable[Record]) -> Record | None:

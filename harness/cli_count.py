@@ -166,21 +166,18 @@ def ceilings(
     device: DeviceName = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """DRAM read bandwidth of this GPU as a curve over bytes, by a probe shown to saturate."""
-    from pagebench.harness.ceilings import dram_curve
+    """What this GPU reaches: DRAM, L2, issue, FMA, matrix and launch, by probes that saturate."""
+    from pagebench.harness.card import CEILING_HEADINGS, ceiling_rows
+    from pagebench.harness.ceilings import measure_ceilings
 
     path = out or Path("runs/ceilings.jsonl")
     store.check_appendable(path)
-    record = dram_curve(find_device(device), say)
+    record = measure_ceilings(find_device(device), say)
     store.append_line(path, record)
     if as_json:
         print_json([record])
         return
-    rows = [
-        (f"{point['bytes_read'] / 1e6:,.0f}", f"{point['gbps']:,.0f}", str(point["saturated"]))
-        for point in record["dram_read"]
-    ]
-    print(reports.plain(("MB read", "GB/s", "saturated"), rows))
+    print(reports.plain(CEILING_HEADINGS, ceiling_rows(record)))
     print(f"1 record in {path}")
 
 
