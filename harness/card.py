@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import newest_ceilings
+from pagebench.harness.ceilings import diagnose, newest_ceilings
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
-from pagebench.profiles.ceilings import RATES, bandwidth_at
+from pagebench.profiles.ceilings import RATES, bandwidth_at, binding_sentence
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
@@ -188,7 +189,21 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
         "timing": None if timing is None else report.as_json(timing),
         "resolved": dict(timing.resolved) if timing else (counters or {}).get("resolved", {}),
         "counters": counters and predicted_anew(counters),
+        "binds": _binds(timing, counters, files),
     }
+
+
+def _binds(
+    timing: Record | None, counters: dict[str, Any] | None, files: Sequence[Path]
+) -> dict[str, Any] | None:
+    """The critical path where there are a time of the kernel, counters and ceilings."""
+    if timing is None or counters is None or timing.boundary != "run":
+        return None
+    time_us = report.as_json(timing)["time_us"]
+    path = diagnose(counters, timing.environment.get("gpu", ""), timing.l2, time_us, files)
+    if path is None:
+        return None
+    return asdict(path) | {"path_us": path.path_us, "sentence": binding_sentence(path)}
 
 
 def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
@@ -224,6 +239,8 @@ def joined_card(card: dict[str, Any]) -> str:
             f"({timing['clock']}, {timing['l2']})"
         )
         lines.append(_bandwidth(timing, counters, card["ceiling_gbps"]))
+        if card["binds"]:
+            lines.append(f"  binds     {card['binds']['sentence']}")
         if timing["note"]:
             lines.append(f"  note      {timing['note']}")
     else:

@@ -20,6 +20,8 @@ from pagebench.profiles.ceilings import (
     FLOP_AN_FFMA,
     FLOP_AN_MMA,
     Ceilings,
+    CriticalPath,
+    critical_path,
     is_saturated,
     launch_entry,
     rate_entry,
@@ -165,3 +167,19 @@ def newest_ceilings(gpu: str, files: Iterable[Path]) -> Ceilings | None:
         if line["gpu"] == gpu:
             found = line
     return read_ceilings(found) if found else None
+
+
+def diagnose(
+    counters: dict[str, Any], gpu: str, l2: str, time_us: float, files: Iterable[Path]
+) -> CriticalPath | None:
+    """What binds a call that took `time_us` on that GPU model from that state of the cache.
+
+    None where counters or ceilings of the same GPU and state are missing.
+    """
+    counted_on = counters["environment"].get("gpu")
+    if counted_on != gpu or counters["how"].get("l2") != l2:
+        return None
+    ceilings = newest_ceilings(gpu, files)
+    if ceilings is None:
+        return None
+    return critical_path(counters["total"], len(counters["kernels"]), ceilings, time_us)

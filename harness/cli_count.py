@@ -206,7 +206,7 @@ def judge(
         list[str] | None, typer.Argument(help="two cells, or a contrast's name", metavar="A B")
     ] = None,
     counters: Annotated[
-        list[Path] | None, typer.Option(help="files with counters records (runs/*.jsonl)")
+        list[Path] | None, typer.Option(help="files with counters and ceilings (runs/*.jsonl)")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
     device: DeviceName = "auto",
@@ -225,7 +225,8 @@ def judge(
     refuse_named(cells, here, options)
     path = out or default_path()
     store.check_appendable(path)
-    work = judging.work_between(cells, counters or sorted(Path("runs").glob("*.jsonl")))
+    files = counters or sorted(Path("runs").glob("*.jsonl"))
+    work = judging.work_between(cells, files)
     if counters and work is None:
         raise ValueError(
             f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
@@ -235,7 +236,8 @@ def judge(
     except KeyboardInterrupt:
         say(f"stopped without a verdict; the processes measured are in {path}")
         raise
-    record = judging.verdict_record(cells, found, floors, work, predicts)
+    binding = judging.binding_of(cells, files, path)
+    record = judging.verdict_record(cells, found, floors, work, predicts, binding)
     store.append_line(path, record)
     if as_json:
         print_json([record])
