@@ -177,7 +177,8 @@ def _contrast_lines(found: dict[str, Any]) -> list[str]:
 
 def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
     """The newest timing and counters of a cell in those files; ValueError where there are none."""
-    timing = _newest(record for record in store.read(files) if record.cell == cell)
+    timings = [record for record in store.read(files) if record.cell == cell]
+    timing = _newest(timings)
     counters = None
     for line in store.read_kind(files, "counters"):
         counters = line if line["cell"] == cell else counters
@@ -189,18 +190,23 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
         "timing": None if timing is None else report.as_json(timing),
         "resolved": dict(timing.resolved) if timing else (counters or {}).get("resolved", {}),
         "counters": counters and predicted_anew(counters),
-        "binds": _binds(timing, counters, files),
+        "binds": _binds(timings, counters, files),
     }
 
 
 def _binds(
-    timing: Record | None, counters: dict[str, Any] | None, files: Sequence[Path]
+    timings: Sequence[Record], counters: dict[str, Any] | None, files: Sequence[Path]
 ) -> dict[str, Any] | None:
-    """The critical path where there are a time of the kernel, counters and ceilings."""
-    if timing is None or counters is None or timing.boundary != "run":
+    """The critical path of the newest time that counters and ceilings can explain: by events."""
+    if counters is None:
         return None
-    time_us = report.as_json(timing)["time_us"]
-    path = diagnose(counters, timing.environment.get("gpu", ""), timing.l2, time_us, files)
+    wanted = ("run", "events", counters["how"].get("l2"))
+    by_events = _newest(r for r in timings if (r.boundary, r.clock, r.l2) == wanted)
+    if by_events is None:
+        return None
+    time_us = report.as_json(by_events)["time_us"]
+    gpu = by_events.environment.get("gpu", "")
+    path = diagnose(counters, gpu, by_events.l2, time_us, files)
     if path is None:
         return None
     return asdict(path) | {"path_us": path.path_us, "sentence": binding_sentence(path)}

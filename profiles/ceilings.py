@@ -15,7 +15,7 @@ from typing import Any
 CEILINGS_SCHEMA = 2
 # Twice the bytes or warps in flight may add this much; more, and the probe does not saturate.
 SATURATED = 0.01
-# FLOP of one warp instruction: 32 lanes of FFMA; m16n8k16 of mma.sync (PTX ISA, 9.7.14).
+# FLOP of one warp instruction: 32 lanes of FFMA; m16n8k16 of mma.sync (PTX ISA, mma).
 FLOP_AN_FFMA = 2 * 32
 FLOP_AN_MMA = 2 * 16 * 8 * 16
 
