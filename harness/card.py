@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import bandwidth_at, newest_points
+from pagebench.harness.ceilings import diagnose, newest_ceilings
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
+from pagebench.profiles.ceilings import RATES, bandwidth_at, binding_sentence
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
@@ -112,6 +114,27 @@ def counters_row(record: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+CEILING_HEADINGS = ("ceiling", "value", "by parallelism", "saturated")
+
+
+def ceiling_rows(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """A ceilings record for CEILING_HEADINGS: launch, rates by warps an SM, DRAM by MB read."""
+    launch = record["launch_us"]
+    by_launches = _words(launch["by_launches"])
+    rows = [
+        ("launch_us, first", f"{launch['first']:.2f}", f"launches: {by_launches}", ""),
+        ("launch_us, further", f"{launch['further']:.2f}", "", str(launch["saturated"])),
+    ]
+    for name in RATES:
+        by_warps = ", ".join(f"{w} {value:,.0f}" for w, value in record[name]["by_warps"].items())
+        rows.append((name, f"{record[name]['value']:,.0f}", f"warps an SM: {by_warps}",
+                     str(record[name]["saturated"])))  # fmt: skip
+    for point in record["dram_read"]:
+        name = f"dram_read_gbps of {point['bytes_read'] / 1e6:,.0f} MB"
+        rows.append((name, f"{point['gbps']:,.0f}", "", str(point["saturated"])))
+    return rows
+
+
 def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
     """Whether two cells ran the same kernel with the same resources: page sizes may not."""
     first, second = one["kernels"], other["kernels"]
@@ -154,7 +177,8 @@ def _contrast_lines(found: dict[str, Any]) -> list[str]:
 
 def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
     """The newest timing and counters of a cell in those files; ValueError where there are none."""
-    timing = _newest(record for record in store.read(files) if record.cell == cell)
+    timings = [record for record in store.read(files) if record.cell == cell]
+    timing = _newest(timings)
     counters = None
     for line in store.read_kind(files, "counters"):
         counters = line if line["cell"] == cell else counters
@@ -166,15 +190,35 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
         "timing": None if timing is None else report.as_json(timing),
         "resolved": dict(timing.resolved) if timing else (counters or {}).get("resolved", {}),
         "counters": counters and predicted_anew(counters),
+        "binds": _binds(timings, counters, files),
     }
+
+
+def _binds(
+    timings: Sequence[Record], counters: dict[str, Any] | None, files: Sequence[Path]
+) -> dict[str, Any] | None:
+    """The critical path of the newest time that counters and ceilings can explain: by events."""
+    if counters is None:
+        return None
+    wanted = ("run", "events", counters["how"].get("l2"))
+    by_events = _newest(r for r in timings if (r.boundary, r.clock, r.l2) == wanted)
+    if by_events is None:
+        return None
+    time_us = report.as_json(by_events)["time_us"]
+    gpu = by_events.environment.get("gpu", "")
+    path = diagnose(counters, gpu, by_events.l2, time_us, files)
+    if path is None:
+        return None
+    return asdict(path) | {"path_us": path.path_us, "sentence": binding_sentence(path)}
 
 
 def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
     """What this GPU reaches when it reads as many bytes, from a ceilings record if there is one."""
     if timing is None or "gpu" not in timing.environment:
         return None
-    points = newest_points(timing.environment["gpu"], files)
-    return bandwidth_at(points, int(timing.predicted.get("distinct_kv_bytes", 0)))
+    found = newest_ceilings(timing.environment["gpu"], files)
+    distinct = int(timing.predicted.get("distinct_kv_bytes", 0))
+    return bandwidth_at(found.dram_read, distinct) if found else None
 
 
 def _newest(records: Iterable[Record]) -> Record | None:
@@ -201,6 +245,8 @@ def joined_card(card: dict[str, Any]) -> str:
             f"({timing['clock']}, {timing['l2']})"
         )
         lines.append(_bandwidth(timing, counters, card["ceiling_gbps"]))
+        if card["binds"]:
+            lines.append(f"  binds     {card['binds']['sentence']}")
         if timing["note"]:
             lines.append(f"  note      {timing['note']}")
     else:

@@ -2,78 +2,184 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagebench.harness import store
 from pagebench.harness.clock import EventClock, Rule, measure, warm_up
-from pagebench.harness.run import Session
+from pagebench.harness.run import Session, free_bytes
 from pagebench.harness.stats import summarise
+from pagebench.kernels import ceilings as probes
+from pagebench.kernels.cubin import Module, compile_cubin
 from pagebench.kernels.device import Device, multiprocessors
-from pagebench.profiles.ceilings import Point, bandwidth_at, is_saturated
+from pagebench.profiles.ceilings import (
+    CEILINGS_SCHEMA,
+    FLOP_AN_FFMA,
+    FLOP_AN_MMA,
+    Ceilings,
+    CriticalPath,
+    critical_path,
+    is_saturated,
+    launch_entry,
+    rate_entry,
+    read_ceilings,
+)
 
-CEILINGS_SCHEMA = 1
-SIZES = tuple(2**power for power in range(24, 34))  # 17 MB to 8.6 GB
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SIZES = tuple(2**power for power in range(22, 34))  # 4 MB to 8.6 GB
 TILES = (2048, 4096, 8192)  # float32 elements a program reads at a time
 PROGRAMS_A_SM = 8
+RULE = Rule(least=20, seconds=0.2)
+WARM_UP_S = 0.03
+# The ceilings of instructions: the probe's kernel, and what one of its instructions counts for.
+COMPUTE = {
+    "issue_ginst": ("ceil_issue", 1),
+    "fma_gflops": ("ceil_fma", FLOP_AN_FFMA),
+    "matrix_gflops": ("ceil_matrix", FLOP_AN_MMA),
+}
 
 
-def dram_curve(device: Device, progress: Callable[[str], None]) -> dict[str, Any]:
-    """A ceilings record: the best bandwidth at each size, over tile sizes, and if it saturates.
-
-    Raises ValueError where there is no GPU or no Triton.
-    """
-    if device.kind != "cuda":
+def measure_ceilings(device: Device, progress: Callable[[str], None]) -> dict[str, Any]:
+    """A ceilings record. ValueError, in one line, where there is no GPU, no Triton or no nvcc."""
+    if device.kind != "cuda" or device.capability is None:
         raise ValueError("ceilings are a GPU's; there is none here")
-    session = Session(device)
-    points = []
-    for size in SIZES:
-        by_tile = [_gbps(session, size, tile) for tile in TILES]
-        points.append(Point(size, max(by_tile), is_saturated(by_tile)))
-        progress(f"{size / 1e6:,.0f} MB: {max(by_tile):,.0f} GB/s")
+    if find_spec("triton") is None:
+        raise ValueError("the DRAM probe needs Triton: pip install triton")
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            cubin = compile_cubin(probes.SOURCE, device.capability, Path(scratch))
+            session = Session(device)
+            module = Module(cubin)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
     return {
         "kind": "ceilings",
         "schema": CEILINGS_SCHEMA,
         "gpu": device.name,
-        "dram_read": [
-            {"bytes_read": p.bytes_read, "gbps": round(p.gbps, 1), "saturated": p.saturated}
-            for p in points
-        ],
+        "launch_us": _launch(session, module, progress),
+        "l2_read_gbps": _l2_read(session, module, progress),
+        **{name: _compute(session, module, name, progress) for name in COMPUTE},
+        "dram_read": _dram_read(session, progress),
         "tiles": list(TILES),
         "environment": session.facts_now(),
     }
 
 
-def _gbps(session: Session, size: int, tile: int) -> float:
-    """Bandwidth of one probe, by events from a cold cache."""
-    run = probe(size, tile, session.device.torch_name)
-    warm_up(run, session.monitor, session.synchronise)
-    flush = session.prepare("cold", run)
-    samples = measure(EventClock(), run, flush, session.monitor, Rule(least=20, seconds=0.5))
-    return size / summarise(samples.time_us, find_modes=False).median_us / 1e3
+def _launch(session: Session, module: Module, progress: Callable[[str], None]) -> dict[str, Any]:
+    times = {n: _time_us(session, probes.empty(module, n), "warm")[0] for n in probes.LAUNCHES}
+    entry = launch_entry(times)
+    progress(f"launch_us: {entry['first']}, each further {entry['further']}")
+    return entry
 
 
-def probe(size: int, tile: int, device: str) -> Callable[[], object]:
-    """A call that reads `size` bytes once."""
+def _l2_read(session: Session, module: Module, progress: Callable[[str], None]) -> dict[str, Any]:
+    import torch
+
+    device = session.device.torch_name
+    size = torch.cuda.get_device_properties(device).L2_cache_size // probes.L2_SHARE
+    window = torch.ones(size // 4, device=device)
+    sink = torch.zeros(1, device=device)
+    count = multiprocessors(device)
+    by_warps = {
+        warps: _rate(session, probes.l2_read(module, count, warps, window, sink))
+        for warps in probes.WARPS
+    }
+    return _told("l2_read_gbps", by_warps, progress) | {"window_bytes": window.nbytes}
+
+
+def _compute(
+    session: Session, module: Module, name: str, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    import torch
+
+    device = session.device.torch_name
+    kernel, flop = COMPUTE[name]
+    sink = torch.zeros(1, device=device)
+    count = multiprocessors(device)
+    by_warps = {
+        warps: flop * _rate(session, probes.instructions(module, kernel, count, warps, sink))
+        for warps in probes.WARPS
+    }
+    return _told(name, by_warps, progress)
+
+
+def _told(name: str, by_warps: dict[int, float], progress: Callable[[str], None]) -> dict[str, Any]:
+    entry = rate_entry(by_warps)
+    progress(f"{name}: {entry['value']:,.0f}")
+    return entry
+
+
+def _rate(session: Session, probe: probes.Probe) -> float:
+    """Work a nanosecond, the clock's floor taken off: the launch is a term of its own."""
+    time_us, floor_us = _time_us(session, probe.run, "warm")
+    return probe.work / (time_us - floor_us) / 1e3
+
+
+def _time_us(session: Session, run: Callable[[], object], l2: str) -> tuple[float, float]:
+    """Median by events, and the clock's floor."""
+    warm_up(run, session.monitor, session.synchronise, WARM_UP_S)
+    prepare = session.prepare(l2, run)
+    samples = measure(EventClock(), run, prepare, session.monitor, RULE)
+    return summarise(samples.time_us, find_modes=False).median_us, samples.floor_us
+
+
+def _dram_read(session: Session, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The best bandwidth at each size that memory holds, over tile sizes, and if it saturates."""
+    import torch
+
+    free = free_bytes(session.device) or 0
+    sizes = [size for size in SIZES if size <= free // 2]
+    source = torch.randn(max(sizes) // 4, device=session.device.torch_name)
+    curve = []
+    for size in sizes:
+        gbps = [
+            size / _time_us(session, probe(source[: size // 4], tile), "cold")[0] / 1e3
+            for tile in TILES
+        ]
+        progress(f"dram_read of {size / 1e6:,.0f} MB: {max(gbps):,.0f} GB/s")
+        curve.append(
+            {"bytes_read": size, "gbps": round(max(gbps), 1), "saturated": is_saturated(gbps)}
+        )
+    return curve
+
+
+def probe(source: Tensor, tile: int) -> Callable[[], object]:
+    """A call that reads `source`, float32 [n], once."""
     import torch
 
     from pagebench.kernels.triton_probe import stream_read
 
-    count = size // 4
-    source = torch.randn(count, device=device)
+    count, device = len(source), source.device
     programs = min(-(-count // tile), max(1, multiprocessors(device)) * PROGRAMS_A_SM)
     sums = torch.empty(programs, device=device)
     return lambda: stream_read[(programs,)](source, sums, count, TILE=tile, num_warps=4)
 
 
-def newest_points(gpu: str, files: Iterable[Path]) -> list[Point]:
-    """The newest measured curve of that GPU model in the files; empty where there is none."""
-    found: list[Point] = []
+def newest_ceilings(gpu: str, files: Iterable[Path]) -> Ceilings | None:
+    """The newest ceilings record of that GPU model in the files, if there is one."""
+    found = None
     for line in store.read_kind(files, "ceilings"):
         if line["gpu"] == gpu:
-            found = [Point(**point) for point in line["dram_read"]]
-    return found
+            found = line
+    return read_ceilings(found) if found else None
 
 
-__all__ = ["bandwidth_at", "dram_curve", "newest_points", "probe"]
+def diagnose(
+    counters: dict[str, Any], gpu: str, l2: str, time_us: float, files: Iterable[Path]
+) -> CriticalPath | None:
+    """What binds a call that took `time_us` on that GPU model from that state of the cache.
+
+    None where counters or ceilings of the same GPU and state are missing.
+    """
+    counted_on = counters["environment"].get("gpu")
+    if counted_on != gpu or counters["how"].get("l2") != l2:
+        return None
+    ceilings = newest_ceilings(gpu, files)
+    if ceilings is None:
+        return None
+    return critical_path(counters["total"], len(counters["kernels"]), ceilings, time_us)

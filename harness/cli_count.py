@@ -166,21 +166,18 @@ def ceilings(
     device: DeviceName = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """DRAM read bandwidth of this GPU as a curve over bytes, by a probe shown to saturate."""
-    from pagebench.harness.ceilings import dram_curve
+    """What this GPU reaches: DRAM, L2, issue, FMA, matrix and launch, by probes that saturate."""
+    from pagebench.harness.card import CEILING_HEADINGS, ceiling_rows
+    from pagebench.harness.ceilings import measure_ceilings
 
     path = out or Path("runs/ceilings.jsonl")
     store.check_appendable(path)
-    record = dram_curve(find_device(device), say)
+    record = measure_ceilings(find_device(device), say)
     store.append_line(path, record)
     if as_json:
         print_json([record])
         return
-    rows = [
-        (f"{point['bytes_read'] / 1e6:,.0f}", f"{point['gbps']:,.0f}", str(point["saturated"]))
-        for point in record["dram_read"]
-    ]
-    print(reports.plain(("MB read", "GB/s", "saturated"), rows))
+    print(reports.plain(CEILING_HEADINGS, ceiling_rows(record)))
     print(f"1 record in {path}")
 
 
@@ -209,7 +206,7 @@ def judge(
         list[str] | None, typer.Argument(help="two cells, or a contrast's name", metavar="A B")
     ] = None,
     counters: Annotated[
-        list[Path] | None, typer.Option(help="files with counters records (runs/*.jsonl)")
+        list[Path] | None, typer.Option(help="files with counters and ceilings (runs/*.jsonl)")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
     device: DeviceName = "auto",
@@ -228,7 +225,8 @@ def judge(
     refuse_named(cells, here, options)
     path = out or default_path()
     store.check_appendable(path)
-    work = judging.work_between(cells, counters or sorted(Path("runs").glob("*.jsonl")))
+    files = counters or sorted(Path("runs").glob("*.jsonl"))
+    work = judging.work_between(cells, files)
     if counters and work is None:
         raise ValueError(
             f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
@@ -238,7 +236,8 @@ def judge(
     except KeyboardInterrupt:
         say(f"stopped without a verdict; the processes measured are in {path}")
         raise
-    record = judging.verdict_record(cells, found, floors, work, predicts)
+    binding = judging.binding_of(cells, files, path)
+    record = judging.verdict_record(cells, found, floors, work, predicts, binding)
     store.append_line(path, record)
     if as_json:
         print_json([record])

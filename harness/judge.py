@@ -11,12 +11,14 @@ from typing import Any
 
 from pagebench.harness import store
 from pagebench.harness.card import same_binary
+from pagebench.harness.ceilings import diagnose
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import LOOKS, Change, change, may_stop, process_effect
 from pagebench.harness.profile import predict_counters
 from pagebench.harness.run import Options
 from pagebench.harness.worker import Worker, WorkerLost
 from pagebench.kernels.device import Device
+from pagebench.profiles.ceilings import binding_sentence
 from pagebench.profiles.verdict import Verdict, Work, judge, work_of
 
 VERDICT_SCHEMA = 1
@@ -90,12 +92,32 @@ def _predicted(
     }
 
 
+def binding_of(cells: tuple[Cell, Cell], files: Sequence[Path], pairs: Path) -> str | None:
+    """What binds cell B in the newest pair of `pairs`, by counters and ceilings in `files`."""
+    counters = timed = None
+    for line in store.read_kind(files, "counters"):
+        counters = line if line["cell"] == cells[1].name else counters
+    for line in store.read_kind([pairs], "pair"):
+        mine = line["cells"] == [cell.name for cell in cells] and line["status"] == "measured"
+        timed = line if mine else timed
+    if counters is None or timed is None:
+        return None
+    time_us = median(time for quad in timed["quads"] for time in quad[1:3])
+    path = diagnose(counters, timed["environment"].get("gpu", ""), timed["l2"], time_us, files)
+    return binding_sentence(path) if path else None
+
+
 def verdict_record(
-    cells: tuple[Cell, Cell], found: Change, floors: float, work: Work | None, predicts: str | None
+    cells: tuple[Cell, Cell],
+    found: Change,
+    floors: float,
+    work: Work | None,
+    predicts: str | None,
+    binding: str | None = None,
 ) -> dict[str, Any]:
     """The verdict with all it rests on; a failed prediction is said first."""
     text = time_sentence(found)
-    verdict = judge(found.word, text, work, floors)
+    verdict = judge(found.word, text, work, floors, binding)
     return {
         "kind": "verdict",
         "schema": VERDICT_SCHEMA,
@@ -123,4 +145,4 @@ def headline(verdict: Verdict, predicts: str | None) -> str:
     return f"{verdict.word}, but {predicts} was predicted"
 
 
-__all__ = ["Options", "measure_change", "verdict_record", "work_between"]
+__all__ = ["Options", "binding_of", "measure_change", "verdict_record", "work_between"]

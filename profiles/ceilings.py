@@ -1,23 +1,74 @@
-"""Ceilings of a GPU as measured: DRAM read bandwidth is a curve over bytes, not a number."""
+"""Ceilings of a GPU as measured, and which of them binds a call of known work.
+
+DRAM read bandwidth is a curve over bytes, the others are rates. The critical path diagnoses a time
+that was measured; it is a lower bound from work and ceilings, and predicts no latency.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
+from typing import Any
 
-# Twice the bytes in flight may add this much before a probe has not been shown to saturate.
+CEILINGS_SCHEMA = 2
+# Twice the bytes or warps in flight may add this much; more, and the probe does not saturate.
 SATURATED = 0.01
+# FLOP of one warp instruction: 32 lanes of FFMA; m16n8k16 of mma.sync (PTX ISA, mma).
+FLOP_AN_FFMA = 2 * 32
+FLOP_AN_MMA = 2 * 16 * 8 * 16
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Bandwidth reached when reading `bytes_read` once from a cold cache."""
+    """Bandwidth reached when reading `bytes_read` once from a cold cache, launch included."""
 
     bytes_read: int
     gbps: float
     saturated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The best value over parallelism, in G per second, and whether the last doubling gained."""
+
+    value: float
+    saturated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What one GPU reaches. `rates` has the keys of RATES; empty in a record of schema 1.
+
+    `launch_us` is the first launch's time and each further one's in the same call.
+    """
+
+    dram_read: tuple[Point, ...]
+    rates: Mapping[str, Rate]
+    launch_us: tuple[float, float] | None
+
+
+RATES = ("l2_read_gbps", "issue_ginst", "fma_gflops", "matrix_gflops")
+
+
+def read_ceilings(record: Mapping[str, Any]) -> Ceilings:
+    """A ceilings record of schema 1 or 2; ValueError for any other."""
+    if record["schema"] not in range(1, CEILINGS_SCHEMA + 1):
+        raise ValueError(
+            f"a ceilings record of schema {record['schema']}; this pagebench reads 1 to "
+            f"{CEILINGS_SCHEMA}"
+        )
+    launch = record.get("launch_us")
+    return Ceilings(
+        tuple(Point(**point) for point in record["dram_read"]),
+        {
+            name: Rate(record[name]["value"], record[name]["saturated"])
+            for name in RATES
+            if name in record
+        },
+        launch and (launch["first"], launch["further"]),
+    )
 
 
 def bandwidth_at(points: Sequence[Point], bytes_read: int) -> float | None:
@@ -35,9 +86,156 @@ def bandwidth_at(points: Sequence[Point], bytes_read: int) -> float | None:
     return ordered[-1].gbps
 
 
-def is_saturated(gbps_by_tile: Sequence[float]) -> bool:
-    """Whether the larger of the last two tile sizes gains nothing over the other.
+def is_saturated(values: Sequence[float]) -> bool:
+    """Whether the last doubling of tile, warps or launches gains nothing over the one before.
 
-    `gbps_by_tile` is in order of growing tiles, each twice the one before.
+    `values` are rates in order of growing parallelism, each twice the one before.
     """
-    return len(gbps_by_tile) > 1 and gbps_by_tile[-1] <= gbps_by_tile[-2] * (1 + SATURATED)
+    return len(values) > 1 and values[-1] <= values[-2] * (1 + SATURATED)
+
+
+def rate_entry(by_parallelism: Mapping[int, float]) -> dict[str, Any]:
+    """A rate for a record: the best, all of them, and whether the probe saturates."""
+    values = [by_parallelism[count] for count in sorted(by_parallelism)]
+    return {
+        "value": round(max(values), 1),
+        "by_warps": {str(count): round(by_parallelism[count], 1) for count in by_parallelism},
+        "saturated": is_saturated(values),
+    }
+
+
+def launch_entry(us_by_launches: Mapping[int, float]) -> dict[str, Any]:
+    """Launch cost for a record: `first` in a call, each `further` one by the last doubling.
+
+    Saturated: the doubling before gave the same cost of a further launch within 1 %.
+    """
+    steps = [
+        (us_by_launches[high] - us_by_launches[low]) / (high - low)
+        for low, high in pairwise(sorted(us_by_launches))
+    ]
+    return {
+        "first": round(us_by_launches[min(us_by_launches)], 3),
+        "further": round(steps[-1], 3),
+        "by_launches": {str(count): round(us, 3) for count, us in us_by_launches.items()},
+        "saturated": steps[-1] > 0 and is_saturated([1 / max(step, 1e-9) for step in steps]),
+    }
+
+
+# Term, counter, ceiling, and what one count is in the ceiling's unit.
+TERMS = (
+    ("L2", "l2_sectors", "l2_read_gbps", 32),
+    ("issue", "instructions", "issue_ginst", 1),
+    ("tensor", "tensor_instructions", "matrix_gflops", FLOP_AN_MMA),
+    ("FMA", "fma_instructions", "fma_gflops", FLOP_AN_FFMA),
+)
+REACHED = 0.7  # of the measured time that T must explain before a ceiling is said to bind
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """T = launch + the largest other term; each is the time its work takes alone at its ceiling.
+
+    `binding` is a key of `terms_us`, or `latency`. `unstable` terms have a counter that did not
+    repeat, `unsaturated` ones a ceiling that may be higher, `unknown` ones no counter or ceiling.
+    """
+
+    terms_us: Mapping[str, float]
+    binding: str
+    unstable: tuple[str, ...]
+    unsaturated: tuple[str, ...]
+    unknown: tuple[str, ...]
+    time_us: float | None
+
+    @property
+    def path_us(self) -> float:
+        return _path_us(self.terms_us)
+
+    @property
+    def share(self) -> float | None:
+        """T over the measured time."""
+        return self.path_us / self.time_us if self.time_us else None
+
+
+def critical_path(
+    total: Mapping[str, Mapping[str, Any]],
+    kernels: int,
+    ceilings: Ceilings,
+    time_us: float | None = None,
+) -> CriticalPath | None:
+    """`total` maps counters of the whole call to value and `stable`; `kernels` are its launches.
+
+    None where the ceilings are of schema 1, or the counters give no term.
+    """
+    if ceilings.launch_us is None:
+        return None
+    first, further = ceilings.launch_us
+    launch_us = first + further * (kernels - 1)
+    terms = _work_us(total, ceilings, launch_us)
+    if not terms:
+        return None
+    counters = {"DRAM": "dram_read_bytes"} | {name: counter for name, counter, _, _ in TERMS}
+    known = {"launch": launch_us} | terms
+    return CriticalPath(
+        known,
+        _binding(known, time_us),
+        tuple(name for name in terms if not total[counters[name]]["stable"]),
+        tuple(name for name in terms if not _is_saturated_at(name, total, ceilings)),
+        tuple(name for name in counters if name not in terms),
+        time_us,
+    )
+
+
+def _work_us(
+    total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings, launch_us: float
+) -> dict[str, float]:
+    """The terms but launch. The DRAM curve was timed with a launch, which is taken off again."""
+    found = {}
+    read = total.get("dram_read_bytes")
+    gbps = bandwidth_at(ceilings.dram_read, int(read["value"])) if read else None
+    if read and gbps:
+        found["DRAM"] = max(0.0, read["value"] / gbps / 1e3 - launch_us)
+    for name, counter, ceiling, unit in TERMS:
+        if counter in total and ceiling in ceilings.rates:
+            found[name] = total[counter]["value"] * unit / ceilings.rates[ceiling].value / 1e3
+    return found
+
+
+def _is_saturated_at(name: str, total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings) -> bool:
+    if name != "DRAM":
+        (ceiling,) = [ceiling for term, _, ceiling, _ in TERMS if term == name]
+        return ceilings.rates[ceiling].saturated
+    ordered = sorted(ceilings.dram_read, key=lambda point: point.bytes_read)
+    read = total["dram_read_bytes"]["value"]
+    return next((p for p in ordered if p.bytes_read >= read), ordered[-1]).saturated
+
+
+def _path_us(terms: Mapping[str, float]) -> float:
+    return terms["launch"] + max(us for name, us in terms.items() if name != "launch")
+
+
+def _binding(terms: Mapping[str, float], time_us: float | None) -> str:
+    if time_us is not None and _path_us(terms) < REACHED * time_us:
+        return "latency"
+    return max(terms, key=lambda name: terms[name])
+
+
+def binding_sentence(path: CriticalPath) -> str:
+    """The terms, largest first, T against the measured time, and what binds: to be checked."""
+    ordered = sorted(path.terms_us.items(), key=lambda item: -item[1])
+    terms = ", ".join(f"{name} {us:.1f} us{_doubts(path, name)}" for name, us in ordered)
+    text = f"{terms}; T {path.path_us:.1f} us"
+    if path.share is not None:
+        text += f", {path.share:.0%} of the {path.time_us:.1f} measured"
+    text += f": {path.binding} binds"
+    if path.binding == "latency":
+        text += " (no counted work is near its ceiling; the rest is waiting)"
+    return text + (f"; not known: {', '.join(path.unknown)}" if path.unknown else "")
+
+
+def _doubts(path: CriticalPath, name: str) -> str:
+    doubts = [
+        word
+        for word, names in (("unstable", path.unstable), ("unsaturated", path.unsaturated))
+        if name in names
+    ]
+    return f" ({', '.join(doubts)})" if doubts else ""

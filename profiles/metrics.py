@@ -41,6 +41,10 @@ NO_TMA = dict.fromkeys(("ga100", "ga102", "ad102"))
 METRICS = (
     Metric("instructions", "inst", "count", "warp instructions executed",
            "smsp__inst_executed.sum"),
+    Metric("tensor_instructions", "inst", "count", "warp instructions of the tensor pipe",
+           "smsp__inst_executed_pipe_tensor.sum"),
+    Metric("fma_instructions", "inst", "count", "warp instructions of the FMA pipe",
+           "smsp__inst_executed_pipe_fma.sum"),
     Metric("ldg", "inst", "count", "global loads to registers (LDG), predicated-off warps included",
            "smsp__inst_executed_op_global_ld.sum"),
     Metric("ldg_active", "inst", "count", "LDG with at least one lane predicated on",

@@ -54,6 +54,7 @@ BAD = [
     (["run", f"gather_{SMALL}", "--kernel", "nowhere.py"], "no such file"),
     (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
     (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
+    (["ceilings", "--device", "cpu"], "there is none here"),
     (["report", "nowhere.jsonl"], "No such file"),
     (["profile", "xqa_shared_p32", "--import", "page.csv"], "without NAME"),
     (["profile", "--import", "/dev/null"], "/dev/null: "),

@@ -14,7 +14,8 @@ from pagebench.harness import baseline, card, store
 from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
 from pagebench.harness.profile import imported, off, predict_counters, predicted_anew
-from pagebench.kernels.calibration import BULK_COPIES, WARP_LOADS, kernels_on
+from pagebench.kernels.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
+from pagebench.kernels.cubin import compile_cubin
 from pagebench.kernels.loads import (
     decode_kernel_ldg,
     fidecode_ldg,
@@ -342,9 +343,7 @@ def nvcc() -> bool:
 @pytest.mark.skipif(not nvcc(), reason="nvcc is not installed")
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0), (12, 0)])
 def test_the_calibration_kernels_compile(capability: tuple[int, int], tmp_path: Path) -> None:
-    from pagebench.kernels.calibration import compile_cubin
-
-    cubin = compile_cubin(capability, tmp_path).read_bytes()
+    cubin = compile_cubin(SOURCE, capability, tmp_path).read_bytes()
     assert all(kernel.encode() in cubin for kernel in kernels_on(capability))
 
 

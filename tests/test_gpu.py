@@ -115,3 +115,21 @@ def test_the_profiler_sees_the_kernel_that_the_adapter_promised() -> None:
     # Programmatic dependent launch starts the merge before the decode has ended, so the busy time
     # of the two may exceed their span.
     assert len(record.samples.sum_us) == len(record.samples.time_us)
+
+
+def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
+    """Four schedulers an SM issue one instruction a cycle each; DRAM has its bus and clock."""
+    from pagebench.harness.ceilings import measure_ceilings
+    from pagebench.kernels.device import multiprocessors
+
+    device = find_device()
+    record = measure_ceilings(device, print)
+    facts = record["environment"]
+    peak_ginst = 4 * multiprocessors(device.torch_name) * facts["max_sm_mhz"] / 1e3
+    assert record["issue_ginst"]["saturated"]
+    assert 0.8 * peak_ginst <= record["issue_ginst"]["value"] <= 1.001 * peak_ginst
+    assert record["fma_gflops"]["value"] <= 64 * 1.001 * peak_ginst
+    best = max(point["gbps"] for point in record["dram_read"])
+    assert 0.8 * facts["nominal_dram_gbps"] <= best <= facts["nominal_dram_gbps"]
+    assert record["l2_read_gbps"]["value"] > best
+    assert 0 < record["launch_us"]["further"] < record["launch_us"]["first"]
