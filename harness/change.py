@@ -1,9 +1,10 @@
 """Did the time change? A test on interleaved samples that bears drift and two modes.
 
-Samples come as quads A B B A: the log ratio of a quad, (B + B - A - A) / 2, cancels linear drift. A
-process gives one number, the median of its quads. Processes are what is independent, since modes
-and page placement change between them, so the interval is Student's over processes, at looks
-fixed beforehand with the error shared among them (Bonferroni). Rates by simulation are in
+Samples come in rounds there and back, A B B A: the log ratio of a round, (B + B - A - A) / 2,
+cancels linear drift. A process gives one number, the median of its rounds. Processes are what is
+independent, since modes and levels change between them, so the interval is Student's over
+processes, at looks fixed beforehand. The error is shared among the looks and among all differences
+judged together (Bonferroni). Rates by simulation and on recorded samples are in
 tests/test_change.py.
 """
 
@@ -20,7 +21,7 @@ SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
 LEAST_EFFECT = 0.002  # a smaller difference is decided but not worth a word
 POWER = 0.8  # of the smallest detectable effect that is stated
 
-Quad = tuple[float, float, float, float]
+Round = Sequence[float]  # times of n cells there and back: 2 n of them, in any unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,21 @@ class Change:
         return self.word != "unclear"
 
 
-def process_effect(quads: Sequence[Quad]) -> float:
-    """Median log ratio of B over A in one process; times in any unit."""
-    return median((log(b) + log(c) - log(a) - log(d)) / 2 for a, b, c, d in quads)
+def process_effect(rounds: Sequence[Round], step: int = 0) -> float:
+    """Median log ratio of cell step + 1 over cell step in one process."""
+    return median(_log(each, step + 1) - _log(each, step) for each in rounds)
 
 
-def change(effects: Sequence[float]) -> Change:
-    """What the effects of 2 or more processes say. ValueError on fewer."""
+def _log(each: Round, cell: int) -> float:
+    """Mean log time of that cell's two samples in a round: its moment is the round's middle."""
+    return (log(each[cell]) + log(each[-1 - cell])) / 2
+
+
+def change(effects: Sequence[float], among: int = 1) -> Change:
+    """What the effects of 2 or more processes say, as one of `among` differences judged together.
+
+    ValueError on fewer.
+    """
     from scipy.special import stdtrit
 
     count = len(effects)
@@ -53,7 +62,7 @@ def change(effects: Sequence[float]) -> Change:
         raise ValueError("a change is judged over processes: give two or more")
     middle = fmean(effects)
     spread = stdev(effects) / sqrt(count)
-    quantile = float(stdtrit(count - 1, 1 - ERROR / len(LOOKS) / 2))
+    quantile = float(stdtrit(count - 1, 1 - ERROR / len(LOOKS) / among / 2))
     low, high = middle - quantile * spread, middle + quantile * spread
     power = float(stdtrit(count - 1, POWER))
     return Change(
@@ -74,27 +83,7 @@ def _word(middle: float, low: float, high: float) -> str:
     return "unclear"
 
 
-def may_stop(effects: Sequence[float]) -> bool:
+def may_stop(effects: Sequence[float], among: int = 1) -> bool:
     """Whether this is a look at which the effects decide, or the last one."""
     count = len(effects)
-    return count >= LOOKS[-1] or (count in LOOKS and change(effects).decided)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for several contrasts at once (Holm 1979), in the order given."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    corrected, worst = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        worst = max(worst, min(1.0, p_values[index] * (len(p_values) - rank)))
-        corrected[index] = worst
-    return corrected
-
-
-def p_value(effects: Sequence[float]) -> float:
-    """Two-sided p of no change, Student's t over processes."""
-    from scipy.special import stdtr
-
-    spread = stdev(effects) / sqrt(len(effects))
-    if spread == 0:
-        return float(fmean(effects) == 0)
-    return float(2 * stdtr(len(effects) - 1, -abs(fmean(effects)) / spread))
+    return count >= LOOKS[-1] or (count in LOOKS and change(effects, among).decided)

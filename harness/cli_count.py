@@ -1,10 +1,8 @@
-"""The commands that count and conclude: profile, calibrate, ceilings, show, judge."""
+"""The commands that count: profile, calibrate, ceilings, show."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,70 +199,4 @@ def show(
     print(json.dumps(card) if as_json else joined_card(card))
 
 
-def judge(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="two cells, or a contrast's name", metavar="A B")
-    ] = None,
-    counters: Annotated[
-        list[Path] | None, typer.Option(help="files with counters and ceilings (runs/*.jsonl)")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
-    device: DeviceName = "auto",
-    kernel: KernelFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Did the knob between two cells change device work, and does that work show in time?"""
-    from pagebench.harness import judge as judging
-
-    if not names:
-        _list_contrasts()
-        return
-    here = device_and_kernel(device, kernel)
-    cells, predicts = _contrast(names)
-    options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
-    refuse_named(cells, here, options)
-    path = out or default_path()
-    store.check_appendable(path)
-    files = counters or sorted(Path("runs").glob("*.jsonl"))
-    work = judging.work_between(cells, files)
-    if counters and work is None:
-        raise ValueError(
-            f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
-        )
-    try:
-        found, floors = judging.measure_change(cells, options, here, path, say)
-    except KeyboardInterrupt:
-        say(f"stopped without a verdict; the processes measured are in {path}")
-        raise
-    binding = judging.binding_of(cells, files, path)
-    record = judging.verdict_record(cells, found, floors, work, predicts, binding)
-    store.append_line(path, record)
-    if as_json:
-        print_json([record])
-        return
-    print(f"{record['headline']}: {cells[0].name} against {cells[1].name}")
-    for line in record["because"]:
-        print(f"  {line}")
-
-
-def _contrast(names: Sequence[str]) -> tuple[tuple[Cell, Cell], str | None]:
-    """Two cells and what is predicted of them; ValueError says what would be right."""
-    from pagebench.harness.contrasts import CONTRASTS
-
-    for contrast in CONTRASTS:
-        if list(names) == [contrast.name]:
-            return (Cell.parse(contrast.one), Cell.parse(contrast.other)), contrast.predicts
-    if len(names) != 2:
-        known = ", ".join(contrast.name for contrast in CONTRASTS)
-        raise ValueError(f"give two cells, or one of the contrasts {known}")
-    return (Cell.parse(names[0]), Cell.parse(names[1])), None
-
-
-def _list_contrasts() -> None:
-    from pagebench.harness.contrasts import CONTRASTS
-
-    rows = [(c.name, c.knob, c.one, c.other, c.predicts, c.why) for c in CONTRASTS]
-    print(reports.plain(("contrast", "knob", "A", "B", "predicted", "because"), rows))
-
-
-COMMANDS = (profile, calibrate, ceilings, show, judge)
+COMMANDS = (profile, calibrate, ceilings, show)

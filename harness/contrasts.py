@@ -13,8 +13,17 @@ class Contrast:
     knob: str
     one: str
     other: str
-    predicts: str
-    why: str
+    predicts: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """All values of a knob, in order, in one regime."""
+
+    name: str
+    knob: str
+    cells: tuple[str, ...]
 
 
 WALL = "_b32_l8192"
@@ -43,3 +52,13 @@ CONTRASTS = (
     Contrast("identity", "nothing", f"xqa_distinct_p64{WALL}", f"xqa_distinct_p64{WALL}", "absent",
              "A against A must be quiet"),
 )  # fmt: skip
+
+PAGES = (16, 32, 64, 128)
+LADDERS = tuple(
+    Ladder(name, "page size", tuple(f"xqa_{sharing}_p{page}{sizes}" for page in PAGES))
+    for name, sharing, sizes in (
+        ("shared", "shared", ""),
+        ("distinct", "distinct", WALL),
+        ("short", "distinct", ""),
+    )
+)

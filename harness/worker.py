@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness.cell import Cell
-from pagebench.harness.pair import measure_pair
+from pagebench.harness.group import measure_group
 from pagebench.harness.record import Record
 from pagebench.harness.run import Options, Session, measure_cell, unmeasured
 from pagebench.kernels.device import Device
@@ -56,9 +56,9 @@ def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str)
 def _answer(
     cells: tuple[Cell, ...], options: Options, session: Session, progress: Callable[[str], None]
 ) -> Record | dict[str, Any]:
-    """The record of one cell, or of a pair of them interleaved."""
-    if len(cells) == 2:
-        return measure_pair((cells[0], cells[1]), options, session, progress)
+    """The record of one cell, or of several interleaved."""
+    if len(cells) > 1:
+        return measure_group(cells, options, session, progress)
     return measure_cell(cells[0], options, session, progress)
 
 
@@ -102,7 +102,7 @@ class Worker:
     def ask(
         self, cells: tuple[Cell, ...], options: Options, progress: Callable[[str], None]
     ) -> Any:
-        """The worker's answer for one cell or a pair. WorkerLost says how it died or hung."""
+        """The worker's answer for one cell or a group. WorkerLost says how it died or hung."""
         stage = "starting"
         try:
             if self._process is None or not self._process.is_alive():

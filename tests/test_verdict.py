@@ -6,16 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from math import log
+from math import exp
 from pathlib import Path
 
 import pytest
 
 from pagebench.harness import judge as judging
 from pagebench.harness.cell import Cell
-from pagebench.harness.change import change
-from pagebench.harness.contrasts import CONTRASTS
-from pagebench.harness.pair import QUADS, measure_pair
+from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast
+from pagebench.harness.group import ROUNDS, measure_group
+from pagebench.harness.interleave import Interleaved
 from pagebench.harness.run import Options, Session
 from pagebench.kernels.device import CPU
 from pagebench.profiles.verdict import WORDS, Verdict, Work, judge, work_of
@@ -127,24 +127,63 @@ def test_a_failed_prediction_is_the_headline() -> None:
     assert judging.headline(Verdict("absent", ()), None) == "absent"
 
 
+def measured(contrast: Contrast, *ratios: float, among: int = 1) -> Interleaved:
+    """Processes of 200 us and that many times as much, without noise within a process."""
+    group = Interleaved(judging.cells_of(contrast), among)
+    for ratio in ratios:
+        group.add({
+            "status": "measured", "floor_us": 2.5,
+            "rounds": [[200, 200 * ratio, 200 * ratio, 200]] * 3,
+            "environment": {"gpu": "NVIDIA H200"}, "resolved": [{}, {}],
+        })  # fmt: skip
+    return group
+
+
+def contrast(name: str) -> Contrast:
+    return next(each for each in CONTRASTS if each.name == name)
+
+
 def test_a_verdict_record_holds_what_it_rests_on() -> None:
-    cells = (Cell.parse("xqa_shared_p64"), Cell.parse("xqa_shared_p16"))
-    found = change([log(1.22), log(1.221), log(1.219)])
-    moved = recorded("xqa_shared_p64", "xqa_shared_p16")
-    made = judging.verdict_record(cells, found, 60, moved, "exposed")
+    group = measured(contrast("positive"), 1.22, 1.221, 1.219)
+    made = judging.verdict_of(contrast("positive"), group, Options(), [H200 / "counters.jsonl"])
     record = json.loads(json.dumps(made, allow_nan=False))
     assert record["headline"] == "exposed, as predicted"
     assert record["time"]["ratio"] == pytest.approx(1.22, abs=1e-3)
+    assert record["time_us"] == pytest.approx([200, 244])
+    assert record["floors"] == 80
     assert record["work"]["changed"]["ldg"] == pytest.approx(3.9406, abs=1e-3)
     assert "would be found" in record["because"][0]
     assert any("local_loads from none" in line for line in record["because"])
 
 
-@pytest.mark.parametrize("contrast", CONTRASTS, ids=lambda contrast: contrast.name)
-def test_a_shipped_contrast_is_two_cells_and_a_promise(contrast: object) -> None:
-    from pagebench.harness.contrasts import Contrast
+def test_a_contrast_whose_cells_fail_is_unclear_and_says_why() -> None:
+    group = Interleaved(judging.cells_of(contrast("positive")), 1)
+    group.add({"status": "wrong", "reason": "off by 2", "environment": {}, "resolved": []})
+    record = judging.verdict_of(contrast("positive"), group, Options(), [])
+    assert (record["verdict"], record["time"]) == ("unclear", None)
+    assert record["because"] == ["no time: wrong: off by 2"]
 
-    assert isinstance(contrast, Contrast)
+
+def test_one_of_many_contrasts_needs_a_wider_interval() -> None:
+    alone = measured(contrast("positive"), 1.01, 1.012, 1.008).step()
+    one_of_nine = measured(contrast("positive"), 1.01, 1.012, 1.008, among=9).step()
+    assert one_of_nine.low < alone.low < 1.01 < alone.high < one_of_nine.high
+
+
+def test_steps_of_a_ladder_are_timed_each_against_the_one_before() -> None:
+    group = Interleaved(tuple(map(Cell.parse, LADDERS[0].cells)), 3)
+    there = [400.0, 300.0, 150.0, 150.0]
+    group.add({
+        "status": "measured", "floor_us": 2.5, "rounds": [[*there, *reversed(there)]],
+        "environment": {}, "resolved": [],
+    })  # fmt: skip
+    assert [exp(effect) for effect in group.effects[0]] == pytest.approx([0.75, 0.5, 1.0])
+    assert group.times_us == [(400.0, 300.0, 150.0, 150.0)]
+    assert group.floors == 60
+
+
+@pytest.mark.parametrize("contrast", CONTRASTS, ids=lambda contrast: contrast.name)
+def test_a_shipped_contrast_is_two_cells_and_a_promise(contrast: Contrast) -> None:
     assert contrast.predicts in WORDS
     one, other = Cell.parse(contrast.one), Cell.parse(contrast.other)
     differing = {axis for axis, value in one.axes().items() if other.axes()[axis] != value}
@@ -152,20 +191,24 @@ def test_a_shipped_contrast_is_two_cells_and_a_promise(contrast: object) -> None
     assert (one.name, other.name) == (contrast.one, contrast.other)
 
 
-def test_a_pair_is_interleaved_and_checked() -> None:
-    cells = (Cell.parse("gather_distinct_p16_b2_l64"), Cell.parse("gather_distinct_p16_b2_l128"))
-    record = measure_pair(cells, Options(clock="wall"), Session(CPU), lambda stage: None)
+SMALL = tuple(f"gather_distinct_p16_b2_l{tokens}" for tokens in (64, 128, 256))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_cells_are_interleaved_there_and_back_and_checked(count: int) -> None:
+    cells = tuple(map(Cell.parse, SMALL[:count]))
+    record = measure_group(cells, Options(clock="wall"), Session(CPU), lambda stage: None)
     assert record["status"] == "measured", record.get("reason")
-    assert len(record["quads"]) == QUADS
-    assert all(len(quad) == 4 for quad in record["quads"])
-    assert [check["error_after"] <= check["tolerance"] for check in record["check"]] == [True, True]
+    assert len(record["rounds"]) == ROUNDS
+    assert all(len(each) == 2 * count for each in record["rounds"])
+    assert all(check["error_after"] <= check["tolerance"] for check in record["check"])
 
 
-def test_a_pair_with_a_refused_cell_has_no_times() -> None:
+def test_a_group_with_a_refused_cell_has_no_times() -> None:
     cells = (Cell.parse("gather_distinct_p16"), Cell.parse("xqa_shared_p16"))
-    record = measure_pair(cells, Options(clock="wall"), Session(CPU), lambda stage: None)
+    record = measure_group(cells, Options(clock="wall"), Session(CPU), lambda stage: None)
     assert record["status"] == "refused"
-    assert "quads" not in record
+    assert "rounds" not in record
 
 
 def test_judge_finds_a_large_difference_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
@@ -181,4 +224,4 @@ def test_judge_finds_a_large_difference_on_a_cpu_from_end_to_end(tmp_path: Path)
     assert record["time"]["ratio"] > 2
     assert record["verdict"] == "unclear"  # there are no counters of a CPU
     (path,) = (tmp_path / "runs").glob("*.jsonl")
-    assert path.read_text().count('"kind":"pair"') == record["time"]["processes"]
+    assert path.read_text().count('"kind":"group"') == record["time"]["processes"]

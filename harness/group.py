@@ -1,4 +1,4 @@
-"""Two cells in one process, their samples interleaved A B B A."""
+"""Cells in one process, their samples interleaved: A B B A, or A B C D D C B A."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pagebench.harness.run import (
     prepare,
 )
 
-PAIR_SCHEMA = 1
-QUADS = 25  # A B B A in a process
+GROUP_SCHEMA = 1
+ROUNDS = 25  # there and back again in a process
 
 
-def measure_pair(
-    cells: tuple[Cell, Cell], options: Options, session: Session, progress: Progress
+def measure_group(
+    cells: tuple[Cell, ...], options: Options, session: Session, progress: Progress
 ) -> dict[str, Any]:
-    """A pair record: quads of times, or a status and its reason. Whatever goes wrong is in it."""
-    found: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    """A group record: rounds of times, or a status and its reason. What goes wrong is in it."""
+    found: tuple[dict[str, Any], ...] = tuple({} for _ in cells)
     outcome: dict[str, Any]
     try:
-        outcome = {"status": "measured", **_quads(cells, options, session, progress, found)}
+        outcome = {"status": "measured", **_rounds(cells, options, session, progress, found)}
     except Failure as failure:
         outcome = {"status": failure.status, "reason": failure.reason}
     except Exception as error:
         outcome = {"status": "crashed", "reason": one_line(error)}
     return {
-        "kind": "pair",
-        "schema": PAIR_SCHEMA,
+        "kind": "group",
+        "schema": GROUP_SCHEMA,
         "cells": [cell.name for cell in cells],
         "clock": options.clock,
         "l2": options.l2,
@@ -46,30 +46,32 @@ def measure_pair(
     }
 
 
-def _quads(
-    cells: tuple[Cell, Cell],
+def _rounds(
+    cells: tuple[Cell, ...],
     options: Options,
     session: Session,
     progress: Progress,
-    found: tuple[dict[str, Any], dict[str, Any]],
+    found: tuple[dict[str, Any], ...],
 ) -> dict[str, Any]:
-    """Quads and floor; both outputs are checked before and after, as in a run of one cell."""
-    a, b = (
+    """Rounds and floor; all outputs are checked before and after, as in a run of one cell."""
+    ready = [
         prepare(cell, options, session, progress, entry)
         for cell, entry in zip(cells, found, strict=True)
-    )
+    ]
     progress("warming up")
-    for ready in (a, b):
-        clocks.warm_up(ready.call.run, session.monitor, session.synchronise)
-        ready.checker.forget_output()
+    for each in ready:
+        clocks.warm_up(each.call.run, session.monitor, session.synchronise)
+        each.checker.forget_output()
     clock = clocks.make_clock(options.clock, session.device.kind)
     progress("timing")
     floor = clocks.floor_us(clock)
-    quads = [[_sample(clock, ready, options, session) for ready in (a, b, b, a)]
-             for _ in range(QUADS)]  # fmt: skip
-    for ready in (a, b):
-        ready.checker.check("after", run_first=False)
-    return {"floor_us": round(floor, 3), "quads": quads}
+    there_and_back = [*ready, *reversed(ready)]
+    rounds = [
+        [_sample(clock, each, options, session) for each in there_and_back] for _ in range(ROUNDS)
+    ]
+    for each in ready:
+        each.checker.check("after", run_first=False)
+    return {"floor_us": round(floor, 3), "rounds": rounds}
 
 
 def _sample(clock: clocks.Clock, ready: Prepared, options: Options, session: Session) -> float:

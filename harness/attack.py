@@ -1,0 +1,144 @@
+"""Attack a mechanism: does its effect scale with the context, does another kernel lose it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.harness.interleave import Interleaved, interleave
+from pagebench.harness.profile import predict_counters
+from pagebench.harness.run import Options, refusal
+from pagebench.kernels.device import Device
+
+ATTACK_SCHEMA = 1
+SCALES = (0.5, 1.0, 2.0)
+# Kernels that read indices in another way, tried in this order.
+OTHERS = ("tritonrow", "tritontoken", "tritontile", "fidecode", "xqa")
+Pair = tuple[Cell, Cell]
+Progress = Callable[[str], None]
+
+
+def scaled(cells: Pair) -> list[Pair]:
+    """Both cells at half, the whole and twice their context; ValueError where that is no cell."""
+    return [(_at(cells[0], scale), _at(cells[1], scale)) for scale in SCALES]
+
+
+def _at(cell: Cell, scale: float) -> Cell:
+    return replace(cell, shape=replace(cell.shape, kv_len=round(cell.shape.kv_len * scale)))
+
+
+def switched(cells: Pair, device: Device, kernel: str | None) -> list[Pair]:
+    """The cells as they are and with another kernel: the one named, or the first that takes both.
+
+    ValueError says why no kernel does.
+    """
+    names = [kernel] if kernel else [name for name in OTHERS if name != cells[0].kernel]
+    reasons = []
+    for name in names:
+        other = (replace(cells[0], kernel=name), replace(cells[1], kernel=name))
+        reason = next((why for cell in other if (why := refusal(cell, device))), None)
+        if reason is None:
+            return [cells, other]
+        reasons.append(reason)
+    raise ValueError(f"no other kernel takes both cells: {'; '.join(reasons)}")
+
+
+def attack(
+    how: str,
+    pairs: Sequence[Pair],
+    options: Options,
+    device: Device,
+    out: Path,
+    progress: Progress,
+) -> dict[str, Any]:
+    """An attack record: the effect in every variant, and what that says of the mechanism.
+
+    ValueError where a variant has no times.
+    """
+    groups = [Interleaved(pair, len(pairs)) for pair in pairs]
+    interleave(groups, options, device, out, progress)
+    failed = next((group for group in groups if group.failed), None)
+    if failed:
+        raise ValueError(f"{' '.join(cell.name for cell in failed.cells)}: {failed.failed}")
+    variants = [_variant(group) for group in groups]
+    word, because = (_scaling if how == "context" else _switching)(variants)
+    record = {
+        "kind": "attack",
+        "schema": ATTACK_SCHEMA,
+        "attack": how,
+        "cells": [cell.name for cell in (pairs[1] if how == "context" else pairs[0])],
+        "word": word,
+        "because": because,
+        "variants": variants,
+        "environment": groups[0].environment,
+    }
+    store.append_line(out, record)
+    return record
+
+
+def _variant(group: Interleaved) -> dict[str, Any]:
+    found, before = group.step(), group.time_us(0)
+    return {
+        "cells": [cell.name for cell in group.cells],
+        "time": asdict(found),
+        "delta_us": [round((r - 1) * before, 3) for r in (found.low, found.ratio, found.high)],
+        "work": _work(group),
+    }
+
+
+def _work(group: Interleaved) -> dict[str, float]:
+    """Loads that kernel source predicts B to do more than A, else index entries; by name."""
+    capability = tuple(group.environment.get("capability") or ())
+    one, other = (
+        predict_counters(cell, resolved, capability)
+        for cell, resolved in zip(group.cells, group.resolved, strict=True)
+    )
+    name = "ldg" if one.get("ldg") and other.get("ldg") else "index_entries"
+    return {name: other[name] - one[name]}
+
+
+def _scaling(variants: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    """`scales`, `constant` or `neither`; `no effect` where the cells as given have none."""
+    lines = [_effect(variant) for variant in variants]
+    if variants[1]["time"]["word"] != "changed":
+        return "no effect", [*lines, "the cells as given do not differ: nothing to attack"]
+    deltas = [variant["delta_us"] for variant in variants]
+    work = [next(iter(variant["work"].values())) for variant in variants]
+    if all(work) and _share([[low / w, high / w] for (low, _, high), w in _both(deltas, work)]):
+        return "scales", [*lines, "one cost for each unit of that work fits all three contexts"]
+    if _share([[low, high] for low, _, high in deltas]):
+        return "constant", [*lines, "one time fits all three contexts: a fixed cost"]
+    return "neither", [*lines, "neither a fixed cost nor one in proportion to the work fits"]
+
+
+def _both(deltas: list[list[float]], work: list[float]) -> list[tuple[list[float], float]]:
+    return list(zip(deltas, work, strict=True))
+
+
+def _share(intervals: list[list[float]]) -> bool:
+    """Whether all intervals have a value in common."""
+    ordered = [sorted(each) for each in intervals]
+    return max(low for low, _ in ordered) <= min(high for _, high in ordered)
+
+
+def _switching(variants: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    """`vanishes` or `survives`; `unclear`, or `no effect` where the cells as given have none."""
+    given, other = variants
+    lines = [_effect(variant) for variant in variants]
+    if given["time"]["word"] != "changed":
+        return "no effect", [*lines, "the cells as given do not differ: nothing to attack"]
+    word = {"same": "vanishes", "changed": "survives", "unclear": "unclear"}[other["time"]["word"]]
+    return word, lines
+
+
+def _effect(variant: dict[str, Any]) -> str:
+    low, middle, high = variant["delta_us"]
+    work = ", ".join(f"{name} {value:+,.0f}" for name, value in variant["work"].items())
+    return (
+        f"{' to '.join(variant['cells'])}: {middle:+.2f} us [{low:+.2f}, {high:+.2f}] "
+        f"({variant['time']['word']}), {work} predicted"
+    )

@@ -1,0 +1,211 @@
+"""The commands that conclude: judge, dose, attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pagebench.harness import report as reports
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.harness.choose import (
+    AsJson,
+    DeviceName,
+    KernelFile,
+    device_and_kernel,
+    print_json,
+    refuse_named,
+    say,
+)
+from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast, Ladder
+from pagebench.harness.run import Options, default_options
+from pagebench.harness.sweep import default_path
+from pagebench.kernels.device import Device
+
+Counters = Annotated[
+    list[Path] | None, typer.Option(help="files with counters and ceilings (runs/*.jsonl)")
+]
+Out = Annotated[Path | None, typer.Option(help="results file (JSON lines)")]
+
+
+def judge(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="two cells, names of contrasts, or all", metavar="A B"),
+    ] = None,
+    counters: Counters = None,
+    out: Out = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Did the knob between two cells change device work, and does that work show in time?"""
+    from pagebench.harness.judge import cells_of, judge_contrasts, work_between
+
+    if not names:
+        _list_contrasts()
+        return
+    here = device_and_kernel(device, kernel)
+    contrasts = _contrasts(names)
+    pairs = [cells_of(contrast) for contrast in contrasts]
+    options = _options([cell for pair in pairs for cell in pair], here, kernel)
+    files = _files(counters)
+    if counters and not any(work_between(pair, files) for pair in pairs):
+        raise ValueError(
+            f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
+        )
+    path = _path(out)
+    records = _kept(path, judge_contrasts, contrasts, options, here, files, path, say)
+    if not any(record["time"] for record in records):
+        raise ValueError(records[0]["because"][0])
+    if as_json:
+        print_json(records)
+        return
+    for record in records:
+        print(f"{record['headline']}: {' against '.join(record['cells'])}")
+        for line in record["because"]:
+            print(f"  {line}")
+
+
+def dose(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="cells in order of a knob, or names of ladders", metavar="NAME"),
+    ] = None,
+    counters: Counters = None,
+    out: Out = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Over all values of a knob: which counter does the time follow, if any?"""
+    from pagebench.harness.dose import doses
+
+    if not names:
+        rows = [(each.name, each.knob, " ".join(each.cells)) for each in LADDERS]
+        print(reports.plain(("ladder", "knob", "cells"), rows))
+        return
+    here = device_and_kernel(device, kernel)
+    ladders = _ladders(names)
+    cells = [Cell.parse(name) for ladder in ladders for name in ladder.cells]
+    options, path = _options(cells, here, kernel), _path(out)
+    records = _kept(path, doses, ladders, options, here, _files(counters), path, say)
+    if as_json:
+        print_json(records)
+        return
+    for record in records:
+        print(dose_text(record))
+
+
+def dose_text(record: dict[str, Any]) -> str:
+    """Times and counters of a ladder as a table, and what time follows."""
+    rows = [("time us", *(f"{middle:.2f}" for _, middle, _ in record["time_us"]))]
+    rows += [
+        (name, *(f"{value:,.0f}" for value in values))
+        for name, values in record["counters"].items()
+    ]
+    heads = (record["knob"], *map(str, record["pages"]))
+    follows = " or ".join(" + ".join(names) for names in record["follows"]) or "nothing counted"
+    lines = [f"{record['regime']}: time follows {follows}", reports.plain(heads, rows)]
+    return "\n".join([*lines, *(f"  {line}" for line in record["because"])])
+
+
+def attack(
+    how: Annotated[str, typer.Argument(help="context or kernel", metavar="HOW")],
+    one: Annotated[str, typer.Argument(metavar="A")],
+    other: Annotated[str, typer.Argument(metavar="B")],
+    with_: Annotated[
+        str | None, typer.Option("--with", help="the other kernel (the first that takes both)")
+    ] = None,
+    out: Out = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Scale the context, or switch the kernel: does the effect do what its mechanism says?"""
+    from pagebench.harness import attack as attacks
+
+    here = device_and_kernel(device, kernel)
+    if how not in ("context", "kernel"):
+        raise ValueError(f"attack {how}: use context or kernel")
+    if with_ and how == "context":
+        raise ValueError("--with names another kernel: use it with attack kernel")
+    cells = Cell.parse(one), Cell.parse(other)
+    pairs = attacks.scaled(cells) if how == "context" else attacks.switched(cells, here, with_)
+    options = _options([cell for pair in pairs for cell in pair], here, kernel)
+    path = _path(out)
+    record = _kept(path, attacks.attack, how, pairs, options, here, path, say)
+    if as_json:
+        print_json([record])
+        return
+    print(f"{record['word']}: {' against '.join(record['cells'])}")
+    for line in record["because"]:
+        print(f"  {line}")
+
+
+def _options(cells: Sequence[Cell], here: Device, kernel: Path | None) -> Options:
+    """Options for this device; ValueError where a cell cannot run on it."""
+    options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
+    refuse_named(cells, here, options)
+    return options
+
+
+def _files(counters: list[Path] | None) -> list[Path]:
+    return counters or sorted(Path("runs").glob("*.jsonl"))
+
+
+def _path(out: Path | None) -> Path:
+    path = out or default_path()
+    store.check_appendable(path)
+    return path
+
+
+def _kept(path: Path, work: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return work(*arguments)
+    except KeyboardInterrupt:
+        say(f"stopped without a conclusion; the processes measured are in {path}")
+        raise
+
+
+def _contrasts(names: Sequence[str]) -> list[Contrast]:
+    """Shipped contrasts by name, or one of two cells; ValueError says what would be right."""
+    known = {contrast.name: contrast for contrast in CONTRASTS}
+    if list(names) == ["all"]:
+        return list(CONTRASTS)
+    if all(name in known for name in names):
+        return [known[name] for name in dict.fromkeys(names)]
+    if len(names) != 2:
+        raise ValueError(f"give two cells, all, or some of the contrasts {', '.join(known)}")
+    one, other = map(Cell.parse, names)
+    return [Contrast("", _knob(one, other), one.name, other.name)]
+
+
+def _knob(one: Cell, other: Cell) -> str:
+    differing = [axis for axis, value in one.axes().items() if other.axes()[axis] != value]
+    return ", ".join(differing).replace("_", " ") or "nothing"
+
+
+def _ladders(names: Sequence[str]) -> list[Ladder]:
+    """Shipped ladders by name, or one of the cells given; ValueError says what would be right."""
+    known = {ladder.name: ladder for ladder in LADDERS}
+    if list(names) == ["all"]:
+        return list(LADDERS)
+    if all(name in known for name in names):
+        return [known[name] for name in dict.fromkeys(names)]
+    if len(names) < 3:
+        raise ValueError(f"give three cells or more, all, or some of {', '.join(known)}")
+    cells = [Cell.parse(name) for name in names]
+    return [Ladder("given", _knob(cells[0], cells[-1]), tuple(cell.name for cell in cells))]
+
+
+def _list_contrasts() -> None:
+    rows = [(c.name, c.knob, c.one, c.other, c.predicts or "", c.why) for c in CONTRASTS]
+    print(reports.plain(("contrast", "knob", "A", "B", "predicted", "because"), rows))
+
+
+COMMANDS = (judge, dose, attack)

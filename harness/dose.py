@@ -1,0 +1,123 @@
+"""Dose and response of a ladder: its cells interleaved, their counters, what time follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.harness.change import LEAST_EFFECT
+from pagebench.harness.contrasts import Ladder
+from pagebench.harness.interleave import Interleaved, interleave
+from pagebench.harness.judge import newest_counters
+from pagebench.harness.run import Options
+from pagebench.kernels.device import Device
+from pagebench.profiles.dose import Explanation, Step, candidates, explanations, moves
+from pagebench.profiles.verdict import TRAFFIC_MARGIN, WORK
+
+DOSE_SCHEMA = 1
+
+
+def doses(
+    ladders: Sequence[Ladder],
+    options: Options,
+    device: Device,
+    files: Sequence[Path],
+    out: Path,
+    progress: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """A dose record for each ladder, appended to `out` after the group records of each process."""
+    steps = sum(len(ladder.cells) - 1 for ladder in ladders)
+    groups = [Interleaved(tuple(map(Cell.parse, each.cells)), steps) for each in ladders]
+    interleave(groups, options, device, out, progress)
+    records = [dose_of(each, group, files) for each, group in zip(ladders, groups, strict=True)]
+    for record in records:
+        store.append_line(out, record)
+    return records
+
+
+def dose_of(ladder: Ladder, group: Interleaved, files: Sequence[Path]) -> dict[str, Any]:
+    """What time follows over the ladder. ValueError where its cells have no times."""
+    if group.failed:
+        raise ValueError(f"{ladder.name}: {group.failed}")
+    steps = [_step(group, index) for index in range(len(ladder.cells) - 1)]
+    counters = moving_counters(group.cells, files)
+    tried = explanations(steps, counters) if counters else []
+    return {
+        "kind": "dose",
+        "schema": DOSE_SCHEMA,
+        "regime": ladder.name,
+        "knob": ladder.knob,
+        "cells": list(ladder.cells),
+        "pages": [cell.shape.page_size for cell in group.cells],
+        "processes": len(group.effects),
+        "time_us": [_range(group, index) for index in range(len(ladder.cells))],
+        "steps_us": [[round(us, 3) for us in (s.low_us, s.middle_us, s.high_us)] for s in steps],
+        "counters": {name: list(values) for name, values in counters.items()},
+        "follows": [list(each.counters) for each in tried if each.fits],
+        "because": sentences(steps, counters, tried),
+        "environment": group.environment,
+    }
+
+
+def _step(group: Interleaved, index: int) -> Step:
+    """Microseconds from cell to cell; an interval is no narrower than the least effect."""
+    found, before = group.step(index), group.time_us(index)
+    least = LEAST_EFFECT * before
+    low, middle, high = ((r - 1) * before for r in (found.low, found.ratio, found.high))
+    return Step(min(low, middle - least), middle, max(high, middle + least))
+
+
+def _range(group: Interleaved, index: int) -> list[float]:
+    """Least, median and largest of the processes' medians."""
+    times = [times[index] for times in group.times_us]
+    return [round(us, 3) for us in (min(times), group.time_us(index), max(times))]
+
+
+def moving_counters(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, list[float]]:
+    """Stable counters of work that differ between the cells; none where a cell was not counted."""
+    records = newest_counters(cells, files)
+    if records is None:
+        return {}
+    found = {}
+    for name in ("instructions", *WORK):
+        entries = [record["total"].get(name) for record in records]
+        if all(entry and entry["stable"] for entry in entries):
+            values = [float(entry["value"]) for entry in entries]
+            if max(values) - min(values) > TRAFFIC_MARGIN * max(values):
+                found[name] = values
+    return found
+
+
+def sentences(
+    steps: Sequence[Step], counters: dict[str, list[float]], tried: Sequence[Explanation]
+) -> list[str]:
+    """What was measured at each step, and what each candidate would give there."""
+    lines = [f"time moves by {_signed([step.middle_us for step in steps])} us"]
+    if not counters:
+        return [*lines, "no stable counter is known to move over these cells"]
+    if not moves(steps):
+        return [*lines, "no step's interval leaves out zero: time follows nothing"]
+    alike = candidates(counters)
+    lines += [_candidate(each, alike) for each in tried]
+    if not any(each.fits for each in tried):
+        lines.append("no counter, and no two of them, give every step: the time is unexplained")
+    elif all(len(each.counters) > 1 for each in tried if each.fits):
+        lines.append("no single counter does: two mechanisms move at different values of the knob")
+    return lines
+
+
+def _candidate(each: Explanation, alike: dict[str, tuple[str, ...]]) -> str:
+    names = " + ".join(
+        f"{name} (alike: {', '.join(alike[name])})" if alike[name] else name
+        for name in each.counters
+    )
+    costs = ", ".join(f"{1e3 * cost:.3g} ns" for cost in each.us_per_count)
+    verdict = "fits every step" if each.fits else "does not fit"
+    return f"{names} at {costs} a count gives {_signed(each.steps_us)} us: {verdict}"
+
+
+def _signed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:+.1f}" for value in values)

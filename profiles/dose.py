@@ -1,0 +1,92 @@
+"""Dose and response: which counter does time follow over all values of a knob?
+
+A counter explains the time if one cost a count, the same at every step of the knob, gives each
+step's time within its interval. Costs are not negative: more work is never faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+MOST_MECHANISMS = 2  # three steps cannot test more
+ALIKE = 0.02  # counters whose steps are proportional within this are one candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The change of time from one value of the knob to the next, microseconds."""
+
+    low_us: float
+    middle_us: float
+    high_us: float
+
+    def holds(self, us: float) -> bool:
+        return self.low_us <= us <= self.high_us
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Counters with a cost each, and what they give at every step."""
+
+    counters: tuple[str, ...]
+    us_per_count: tuple[float, ...]
+    steps_us: tuple[float, ...]
+    fits: bool
+
+
+def candidates(counters: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, ...]]:
+    """Counters that move, one for each direction of movement, with those that move alike."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, values in counters.items():
+        deltas = np.diff(values)
+        if not deltas.any():
+            continue
+        twin = next((k for k in found if _proportional(deltas, np.diff(counters[k]))), None)
+        if twin is None:
+            found[name] = ()
+        else:
+            found[twin] += (name,)
+    return found
+
+
+def _proportional(one: np.ndarray, other: np.ndarray) -> bool:
+    first, second = one / np.abs(one).max(), other / np.abs(other).max()
+    return bool(np.abs(first - second).max() <= ALIKE)
+
+
+def explain(
+    steps: Sequence[Step], counters: Mapping[str, Sequence[float]], names: Sequence[str]
+) -> Explanation:
+    """The best costs of the named counters (non-negative least squares, in interval widths)."""
+    from scipy.optimize import nnls
+
+    deltas = np.array([np.diff(counters[name]) for name in names], dtype=float).T
+    width = np.array([max((s.high_us - s.low_us) / 2, 1e-9) for s in steps])
+    scale = np.abs(deltas).max(axis=0)
+    middle = np.array([step.middle_us for step in steps])
+    cost, _ = nnls(deltas / scale / width[:, None], middle / width)
+    cost = cost / scale
+    given = deltas @ cost
+    fits = bool(cost.all()) and all(s.holds(us) for s, us in zip(steps, given, strict=True))
+    return Explanation(tuple(names), tuple(map(float, cost)), tuple(map(float, given)), fits)
+
+
+def explanations(
+    steps: Sequence[Step], counters: Mapping[str, Sequence[float]]
+) -> list[Explanation]:
+    """Every single counter and, where no single one fits, every pair that does."""
+    names = tuple(candidates(counters))
+    single = [explain(steps, counters, (name,)) for name in names]
+    if any(one.fits for one in single) or not moves(steps):
+        return single
+    pairs = (explain(steps, counters, pair) for pair in combinations(names, MOST_MECHANISMS))
+    return single + [pair for pair in pairs if pair.fits]
+
+
+def moves(steps: Sequence[Step]) -> bool:
+    """Whether the time changes at any step."""
+    return any(not step.holds(0.0) for step in steps)
