@@ -53,12 +53,14 @@ WORDS: dict[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
         ("head_dim", r"d(\d+)", int),
         ("dtype", r"(bf16|fp16|e4m3)", str),
         ("kv_layout", r"(hnd|nhd)", str.upper),
+        ("planted_loads", r"x(\d+)", int),
+        ("planted_ns", r"y(\d+)", int),
     )
 }
 EXAMPLES = (
     *("distinct", "shared", "prefix50", "contiguous", "scatter", "block128", "grown1"),
     *("churned1", "churnedfifo1", "churnedlifo1", "p16", "b32", "l8192", "r50", "s0", "w8192"),
-    *("h16x8", "d128", "bf16", "fp16", "e4m3", "hnd"),
+    *("h16x8", "d128", "bf16", "fp16", "e4m3", "hnd", "x8", "y1000"),
 )
 MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
 
@@ -99,6 +101,8 @@ class Cell:
             (f"d{shape.head_dim}", shape.head_dim == DEFAULT_HEAD_DIM),
             (shape.dtype, shape.dtype == DEFAULT_DTYPE),
             (shape.kv_layout.lower(), shape.kv_layout == "NHD"),
+            (f"x{shape.planted_loads}", shape.planted_loads == 0),
+            (f"y{shape.planted_ns}", shape.planted_ns == 0),
         )
         return "_".join(words + [word for word, is_default in optional if not is_default])
 
@@ -152,6 +156,8 @@ class Cell:
             "head_dim": shape.head_dim,
             "dtype": shape.dtype,
             "kv_layout": shape.kv_layout,
+            "planted_loads": shape.planted_loads,
+            "planted_ns": shape.planted_ns,
         }
 
 
@@ -199,5 +205,7 @@ def matches(cell: Cell, words: frozenset[str]) -> bool:
         f"d{shape.head_dim}",
         shape.dtype,
         shape.kv_layout.lower(),
+        f"x{shape.planted_loads}",
+        f"y{shape.planted_ns}",
     }
     return words <= spoken

@@ -21,7 +21,7 @@ from pagebench.harness.stats import summarise
 from pagebench.kernels.adapter import Adapter, Call
 from pagebench.kernels.device import Device
 from pagebench.kernels.reference import expected_output
-from pagebench.kernels.registry import KernelError, find_kernel
+from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 from pagebench.layouts.counter_hash import hash_numpy
 from pagebench.layouts.lowering import KINDS
 from pagebench.layouts.placement import pool_pages
@@ -81,6 +81,9 @@ def refusal(cell: Cell, device: Device, boundary: str = "run") -> str | None:
         return str(error)
     if boundary == "plan" and not adapter.has_plan:
         return f"{cell.kernel} plans nothing on the host: only boundary run can be measured"
+    if (cell.shape.planted_loads or cell.shape.planted_ns) and not plants(adapter):
+        those = ", ".join(planting_kernels())
+        return f"{cell.kernel} carries no planted work: x and y are for {those}"
     return adapter.refuses(cell.shape, device)
 
 

@@ -32,7 +32,10 @@ class Call:
 
 
 class Adapter(Protocol):
-    """One device kernel. Importing it needs no GPU and no library of the kernel's."""
+    """One device kernel. Importing it needs no GPU and no library of the kernel's.
+
+    One that carries a shape's planted work says so with an attribute `plants = True`.
+    """
 
     name: str
     has_plan: bool  # whether there is host planning worth timing

@@ -104,7 +104,8 @@ def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
     Every warp loads the length and the request's first entry; queries come 16 bytes a lane, rows
     that no head can own left out by the compiler. Entries are loaded once before the loop, once a
     tile for the tile after it, and once for each of the num_stages - 1 tiles that Triton's pipeline
-    has in flight ahead of the loop: at the end those are guarded off, and counted.
+    has in flight ahead of the loop: at the end those are guarded off, and counted. Planted loads
+    feed no copy, so the pipeline does not run ahead with them: once a tile, in the loop alone.
     """
     block_n, warps = int(resolved["block_n"]), int(resolved["num_warps"])
     splits, ahead = int(resolved["splits"]), int(resolved["num_stages"]) - 1
@@ -119,7 +120,8 @@ def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
         tiles = ceil(length / block_n)
         for split in range(splits):
             mine = min(max(0, tiles - split * tiles_a_split), tiles_a_split)
-            loads += warps * (2 + per_tile * (1 + ahead + mine)) + queries
+            entries = per_tile * (1 + ahead + mine) + shape.planted_loads * mine
+            loads += warps * (2 + entries) + queries
     loads *= shape.kv_heads
     return loads + (_merge_ldg(shape, splits, warps) if splits > 1 else 0)
 

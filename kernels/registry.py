@@ -51,6 +51,16 @@ def kernel_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*dict(ADAPTERS), *_installed(), *_from_files]))
 
 
+def plants(adapter: Adapter) -> bool:
+    """Whether a kernel carries planted work; one that does not say so does not."""
+    return bool(getattr(adapter, "plants", False))
+
+
+def planting_kernels() -> tuple[str, ...]:
+    """Which of our own kernels carry planted work."""
+    return tuple(name for name, _ in ADAPTERS if plants(find_kernel(name)))
+
+
 def is_kernel(name: str) -> bool:
     return name in _from_files or _target(name) is not None
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LEAST_BLOCK_H = 16  # rows of the tensor cores' smallest A operand (mma.m16n8k16)
 MAX_SPLITS = 64  # merge_splits holds splits x head_dim float32 in the registers of 128 threads
+# One wave of merge_splits on an RTX 4090 (128 SMs of 12 programs), an A100 (108 of 16) and larger.
+WAVE_PROGRAMS = 1536
 SYMBOLS = ("split_decode", "merge_splits")
 
 
@@ -110,9 +112,16 @@ def _power_of_two(count: int) -> int:
 
 
 class TritonDecode:
-    """One of the three modes: `token` reads CSR slots, `row` and `tile` a page table."""
+    """One of the three modes: `token` reads CSR slots, `row` and `tile` a page table.
+
+    They alone carry planted work. `planted_loads` are read in the loop over tiles, `planted_ns`
+    waited at the start of `merge_splits`: the decode kernel has ended by then and no program of
+    the merge waits for another to end, so the call lasts that much longer. On GPUs smaller than
+    WAVE_PROGRAMS assumes a large merge could take a second wave, and wait twice.
+    """
 
     has_plan = False
+    plants = True
 
     def __init__(self, name: str, mode: str, tuning: Tuning | None = None) -> None:
         self.name = name
@@ -129,6 +138,8 @@ class TritonDecode:
             takes(self.name, "head_dim", shape.head_dim, (64, 128, 256)),
             None if _is_interpreted() else needs_gpu(self.name, device, least),
             needs_package(self.name, "triton", "triton"),
+            self._refuses_loads(shape) if shape.planted_loads else None,
+            self._refuses_spin(shape) if shape.planted_ns else None,
         )
 
     def _refuses_pages(self, shape: Shape) -> str | None:
@@ -140,6 +151,33 @@ class TritonDecode:
             )
         if shape.page_size & (shape.page_size - 1):
             return f"{self.name} takes page sizes that are powers of two, not {shape.page_size}"
+        return None
+
+    def _refuses_loads(self, shape: Shape) -> str | None:
+        least = shape.pages(int(shape.lengths().min()))
+        if least < shape.planted_loads:
+            return (
+                f"x{shape.planted_loads} reads as many entries of each request, and the shortest "
+                f"has {least}: use up to x{least}, smaller pages or a longer context"
+            )
+        return None
+
+    def _refuses_spin(self, shape: Shape) -> str | None:
+        word, tuning = f"y{shape.planted_ns}", self.tuning
+        programs = shape.batch * shape.q_heads
+        if _is_interpreted():
+            return f"{word} reads a GPU's global timer, which Triton's interpreter has not"
+        if tuning.splits(shape) == 1:
+            return (
+                f"{word} waits in the merge kernel, and one split needs none: use a smaller batch, "
+                f"so that batch x KV heads is below {tuning.programs}, and a context above "
+                f"{tuning.least_tiles * tuning.block_n} tokens"
+            )
+        if programs > WAVE_PROGRAMS:
+            return (
+                f"{word} waits once only in one wave of the merge kernel, up to {WAVE_PROGRAMS} "
+                f"(request, query head) pairs, not {programs}: use a smaller batch"
+            )
         return None
 
     def workspace_bytes(self, shape: Shape) -> int:
@@ -164,7 +202,7 @@ class TritonDecode:
         def run() -> None:
             self._decode(batch, indices, out, partial, lse)
             if splits > 1:
-                _merge(partial, lse, out)
+                _merge(partial, lse, out, shape.planted_ns)
 
         return Call(
             run,
@@ -176,6 +214,7 @@ class TritonDecode:
 
     def _resolved(self, shape: Shape) -> dict[str, str | int]:
         splits, tuning = self.tuning.splits(shape), self.tuning
+        planted = {"planted_loads": shape.planted_loads, "planted_ns": shape.planted_ns}
         return {
             "kernel": " + ".join(SYMBOLS if splits > 1 else SYMBOLS[:1]),
             "splits": splits,
@@ -183,6 +222,7 @@ class TritonDecode:
             "block_n": tuning.block_n,
             "num_warps": tuning.num_warps,
             "num_stages": tuning.num_stages,
+            **{name: amount for name, amount in planted.items() if amount},
         }
 
     def _decode(
@@ -220,16 +260,23 @@ class TritonDecode:
             "BLOCK_H": max(LEAST_BLOCK_H, _power_of_two(shape.group)),
             "BLOCK_N": self.tuning.block_n,
             "IS_WHOLE": self.tuning.splits(shape) == 1,
+            "EXTRA_LOADS": shape.planted_loads,
             "UPCAST": _is_interpreted(),
         }
 
 
-def _merge(partial: Tensor, lse: Tensor, out: Tensor) -> None:
+def _merge(partial: Tensor, lse: Tensor, out: Tensor, spin_ns: int) -> None:
     from pagebench.kernels.triton_kernels import merge_splits
 
     batch, q_heads, splits, head_dim = partial.shape
     merge_splits[batch, q_heads](
-        partial, lse, out, splits, HEAD_DIM=head_dim, BLOCK_S=_power_of_two(splits)
+        partial,
+        lse,
+        out,
+        splits,
+        HEAD_DIM=head_dim,
+        BLOCK_S=_power_of_two(splits),
+        SPIN_NS=spin_ns,
     )
 
 

@@ -9,6 +9,7 @@ Triton reads the `tl.constexpr` annotations themselves.
 # mypy: ignore-errors
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import globaltimer
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -44,6 +45,19 @@ def pages_of_rows(loaded, MODE: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: 
     return pages
 
 
+@triton.jit
+def load_planted(entries, start, length, PAGE_SIZE: tl.constexpr, EXTRA_LOADS: tl.constexpr):
+    """Read EXTRA_LOADS neighbouring entries at the tile's own, or the request's last ones.
+
+    Nothing uses the values. A request replanned to fewer entries than EXTRA_LOADS is read from its
+    first on, into what follows it in `indices`.
+    """
+    last = tl.cdiv(length, PAGE_SIZE) - EXTRA_LOADS
+    first = entries + tl.maximum(tl.minimum(start // PAGE_SIZE, last), 0)
+    for extra in tl.static_range(EXTRA_LOADS):
+        tl.load(first + extra, volatile=True)  # or the compiler would drop it
+
+
 # An int that is 1 or a multiple of 16 would be compiled in: another binary for some lengths.
 @triton.jit(do_not_specialize=["tiles_per_split"])
 def split_decode(
@@ -67,6 +81,7 @@ def split_decode(
     BLOCK_H: tl.constexpr,  # GROUP padded to what tl.dot takes
     BLOCK_N: tl.constexpr,  # tokens a tile
     IS_WHOLE: tl.constexpr,  # one split, so nothing to merge
+    EXTRA_LOADS: tl.constexpr,  # planted: entries read a tile beyond those that are needed
     UPCAST: tl.constexpr,  # bf16 tl.dot is wrong under the interpreter (triton issue 11584)
 ):
     """Attention of one KV head's queries over one split of one request.
@@ -121,6 +136,8 @@ def split_decode(
         else:
             mix = tl.dot(weights.to(values.dtype), values, mix * decay[:, None])
         top = new_top
+        if EXTRA_LOADS > 0:
+            load_planted(entries, start, length, PAGE_SIZE, EXTRA_LOADS)
 
     total = tl.sum(weight, 1)
     mix = mix / tl.where(total > 0, total, 1.0)[:, None]
@@ -140,8 +157,13 @@ def merge_splits(
     splits,
     HEAD_DIM: tl.constexpr,
     BLOCK_S: tl.constexpr,  # splits, padded to a power of two
+    SPIN_NS: tl.constexpr,  # planted: how long each program waits before it begins
 ):
     """One (request, query head) a program: the mean of its splits, weighted by 2**lse."""
+    if SPIN_NS > 0:
+        began = globaltimer()
+        while globaltimer() - began < SPIN_NS:
+            pass
     at_row = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     split = tl.arange(0, BLOCK_S)
     dim = tl.arange(0, HEAD_DIM)

@@ -19,7 +19,10 @@ MOST = {
     "q_heads": 2**10,
     "kv_heads": 2**10,
     "head_dim": 2**10,
+    "planted_loads": 64,
+    "planted_ns": 1_000_000,
 }
+MAY_BE_NONE = ("planted_loads", "planted_ns")
 MOST_SEED = 2**63 - 1
 LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
 
@@ -30,6 +33,8 @@ class Shape:
 
     `kv_len` is the longest context in tokens; `ragged_percent` r draws each length uniformly from
     [kv_len * (1 - r/100), kv_len]. `table_tokens` pads the page table to that many tokens.
+    `planted_loads` (a tile) and `planted_ns` are work added on purpose, by kernels that can; they
+    change no table and no predicted byte.
     Raises ValueError, with what would be right, on sizes no kernel could take.
     """
 
@@ -44,11 +49,14 @@ class Shape:
     ragged_percent: int = 0
     seed: int = 0
     table_tokens: int | None = None
+    planted_loads: int = 0
+    planted_ns: int = 0
 
     def __post_init__(self) -> None:
         for axis, most in MOST.items():
-            if not 1 <= getattr(self, axis) <= most:
-                raise ValueError(f"{axis} is {getattr(self, axis)}; use 1 to {most}")
+            least = 0 if axis in MAY_BE_NONE else 1
+            if not least <= getattr(self, axis) <= most:
+                raise ValueError(f"{axis} is {getattr(self, axis)}; use {least} to {most}")
         if not 0 <= self.seed <= MOST_SEED:
             raise ValueError(f"seed {self.seed}: use 0 to {MOST_SEED}")
         if self.q_heads % self.kv_heads:

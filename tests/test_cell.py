@@ -44,6 +44,8 @@ def shapes(draw: st.DrawFn, kind: str) -> Shape:
         table_tokens=draw(
             st.none() if tight >= 2**24 else st.none() | st.integers(tight + 1, 2**24)
         ),
+        planted_loads=draw(st.integers(0, 64)),
+        planted_ns=draw(st.integers(0, 10**6)),
     )
 
 
@@ -96,6 +98,13 @@ def test_axes_say_all_that_the_name_says(cell: Cell) -> None:
     assert -(-int(str(axes["table_tokens"])) // cell.shape.page_size) == cell.shape.table_width
 
 
+def test_planted_work_is_an_axis_and_none_where_no_word_says_so() -> None:
+    axes = Cell.parse("tritontile_distinct_p16_x8_y500").axes()
+    assert (axes["planted_loads"], axes["planted_ns"]) == (8, 500)
+    none = Cell.parse("tritontile_distinct_p16").axes()
+    assert (none["planted_loads"], none["planted_ns"]) == (0, 0)
+
+
 def test_a_cell_padded_to_no_more_than_tight_reads_back_too() -> None:
     padded = Cell("xqa", Sharing("shared"), Shape(32, 8192, 16, table_tokens=8192))
     assert Cell.parse(padded.name) == padded
@@ -111,6 +120,8 @@ def test_a_cell_padded_to_no_more_than_tight_reads_back_too() -> None:
         ("xqa_shared_p16_w8192", "xqa_shared_p16"),
         ("xqa_shared_p16_l8190_w8192", "xqa_shared_p16_l8190"),
         ("xqa_shared_p016_b032", "xqa_shared_p16"),
+        ("xqa_shared_p16_x0_y0", "xqa_shared_p16"),
+        ("y500_x8_tritontile_hnd_shared_p16", "tritontile_shared_p16_hnd_x8_y500"),
         ("hnd_e4m3_p16_scatter_shared_xqa", "xqa_shared_scatter_p16_e4m3_hnd"),
         ("s7_r50_w9000_d64_h8x1_shared_block64_p16_gather",
          "gather_shared_block64_p16_r50_s7_w9000_h8x1_d64"),
@@ -160,6 +171,10 @@ WRONG = (
     ("xqa_shared_p16_d1025", "head_dim is 1025", "use 1 to 1024"),
     ("xqa_shared_p16_h0x0", "q_heads is 0", "use 1 to 1024"),
     ("xqa_shared_p16_h16x3", "16 query heads", "3 KV heads"),
+    ("tritontile_shared_p16_x65", "planted_loads is 65", "use 0 to 64"),
+    ("tritontile_shared_p16_y1000001", "planted_ns is 1000001", "use 0 to 1000000"),
+    ("tritontile_shared_p16_x8_x9", "x9 gives planted loads", "second time"),
+    ("tritontile_shared_p16_x", "unknown word x", "did you mean x8?"),
     ("xqa_shared_p16_r100", "ragged by 100 %", "use 0 to 99"),
     # Placements and tables that do not fit.
     ("xqa_shared_block24_p16", "block24", "multiple of the page size 16"),
@@ -231,7 +246,7 @@ def test_a_cell_has_every_word_of_its_name(cell: Cell) -> None:
 @pytest.mark.parametrize(
     "words",
     ["", "xqa", "shared p16", "contiguous", "b32", "l8192", "h16x8", "d128", "bf16", "nhd", "r0",
-     "s0", "p16 xqa b32 contiguous"],
+     "s0", "x0", "y0", "p16 xqa b32 contiguous"],
 )  # fmt: skip
 def test_defaults_count_as_words_of_a_filter(words: str) -> None:
     assert matches(Cell.parse("xqa_shared_p16"), frozenset(words.split()))

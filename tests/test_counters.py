@@ -22,6 +22,7 @@ from pagebench.kernels.loads import (
     predicted_ldg,
     xqa_ldg,
 )
+from pagebench.kernels.registry import find_kernel
 from pagebench.profiles import ncu
 from pagebench.profiles.ceilings import Point, bandwidth_at, is_saturated
 from pagebench.profiles.counters import (
@@ -234,6 +235,30 @@ def test_ldg_is_predicted_from_source_for_every_recorded_cell_of_xqa_and_ours() 
             assert abs(record["total"]["ldg"]["value"] / predicted - 1) <= 0.01, record["cell"]
             judged += 1
     assert judged == 20
+
+
+def ldg_of(name: str) -> int:
+    """Of one of our Triton kernels, as it would be resolved."""
+    cell = Cell.parse(name)
+    resolved = find_kernel(cell.kernel)._resolved(cell.shape)  # type: ignore[attr-defined]
+    predicted = predicted_ldg(cell.kernel, cell.shape, resolved, (9, 0))
+    assert predicted is not None
+    return predicted
+
+
+@pytest.mark.parametrize("kernel", ["tritontoken", "tritonrow", "tritontile"])
+@pytest.mark.parametrize("loads", [1, 8, 64])
+def test_planted_loads_are_one_a_tile_and_warp_of_each_kv_head(kernel: str, loads: int) -> None:
+    """4 warps, 8 KV heads, and tiles of 64 tokens: 64 of 4,096 tokens in 4 splits, no prologue."""
+    name = f"{kernel}_distinct_p1"
+    assert ldg_of(f"{name}_x{loads}") - ldg_of(name) == loads * 4 * 8 * 8 * 64
+    # Lengths of 300, 215, 127, 143 and 123 tokens: 5 + 4 + 2 + 3 + 2 tiles, one split.
+    ragged = f"{name}_b5_l300_r60"
+    assert ldg_of(f"{ragged}_x{loads}") - ldg_of(ragged) == loads * 4 * 8 * 16
+
+
+def test_a_planted_spin_loads_nothing() -> None:
+    assert ldg_of("tritontile_distinct_p16_y500") == ldg_of("tritontile_distinct_p16")
 
 
 def test_flashinfers_decode_kernel_is_predicted_exactly_whatever_the_placement() -> None:

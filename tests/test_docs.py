@@ -65,7 +65,8 @@ def test_every_axis_of_a_name_has_its_word_in_the_grammar() -> None:
     examples = {"sharing": "distinct", "placement": "scatter", "page_size": "p<page>",
                 "batch": "b<batch>", "kv_len": "l<tokens>", "ragged_percent": "r<percent>",
                 "seed": "s<seed>", "table_tokens": "w<tokens>", "heads": "h<q>x<kv>",
-                "head_dim": "d<dim>", "dtype": "e4m3", "kv_layout": "hnd"}  # fmt: skip
+                "head_dim": "d<dim>", "dtype": "e4m3", "kv_layout": "hnd",
+                "planted_loads": "x<loads>", "planted_ns": "y<ns>"}  # fmt: skip
     assert set(examples) == set(WORDS)
     assert all(f"`{word}" in grammar for word in examples.values())
 

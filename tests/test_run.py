@@ -233,3 +233,28 @@ def test_refusals_name_the_device_and_what_would_do() -> None:
 def test_shape_refusals_say_what_would_be_taken(name: str, says: str) -> None:
     hopper = Device("cuda", "NVIDIA H200", 0, (9, 0))
     assert says in str(runs.refusal(Cell.parse(name), hopper))
+
+
+@pytest.mark.parametrize("word", ["x1", "y1"])
+@pytest.mark.parametrize("kernel", [name for name, _ in registry.ADAPTERS if "triton" not in name])
+def test_kernels_that_plant_nothing_name_those_that_do(kernel: str, word: str) -> None:
+    hopper = Device("cuda", "NVIDIA H200", 0, (9, 0))
+    said = str(runs.refusal(Cell.parse(f"{kernel}_distinct_p64_{word}"), hopper))
+    assert said.startswith(f"{kernel} carries no planted work")
+    assert said.endswith("tritontoken, tritonrow, tritontile")
+
+
+def test_a_kernel_file_that_does_not_say_that_it_plants_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine:
+        name, has_plan = "mine", False
+
+        def refuses(self, shape: object, device: object) -> None:
+            return None
+
+    monkeypatch.setitem(registry._from_files, "mine", Mine())
+    planted = Cell.parse("mine_distinct_p16_x1")
+    assert "mine carries no planted work" in str(runs.refusal(planted, CPU))
+    monkeypatch.setattr(Mine, "plants", True, raising=False)
+    assert runs.refusal(planted, CPU) is None

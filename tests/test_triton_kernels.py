@@ -11,9 +11,13 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from unittest import mock
 
 import pytest
 from packaging.version import Version
@@ -54,6 +58,7 @@ class Case:
     head_dim: int = 64
     tiles: int = 2
     shortened: tuple[int, ...] = ()
+    planted_loads: int = 0
 
     @property
     def name(self) -> str:
@@ -73,6 +78,7 @@ class Case:
             dtype=self.dtype,
             kv_layout=self.kv_layout,
             ragged_percent=self.ragged_percent,
+            planted_loads=self.planted_loads,
         )
 
     @property
@@ -81,6 +87,7 @@ class Case:
         return TritonDecode(f"triton{self.mode}", self.mode, tuning)
 
 
+PLANTED = [Case(m, p, planted_loads=3) for m, p in (("token", 1), ("row", 16), ("tile", 4))]
 PAGED = [Case(mode, page) for mode in ("row", "tile") for page in (1, 4, 16, 64, 128)]
 CASES = (
     Case("token", 1),
@@ -107,6 +114,9 @@ CASES = (
         Case(mode, page, shortened=(33, 1, 40))
         for mode, page in (("token", 1), ("row", 16), ("tile", 16))
     ),
+    *PLANTED,
+    # Replanned to a request of fewer entries than are planted.
+    *(Case(m, p, planted_loads=3, shortened=(33, 40, 1)) for m, p in (("token", 1), ("tile", 16))),
 )
 
 
@@ -134,13 +144,50 @@ def run_case(case: Case) -> float:
     return float(error)
 
 
+def planted_reads(case: Case) -> list[list[int]]:
+    """[request, which of its own entries] of every volatile load of a call, in order.
+
+    Pages of a distinct cell are each of one request, so that an entry's value says where it lies.
+    """
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    from pagebench.layouts.table import page_table
+    from pagebench.layouts.tensors import materialise
+
+    adapter, shape = case.adapter, case.shape
+    table = page_table(shape, DISTINCT, SCATTER, "cpu")
+    rows = table.pages.tolist()
+    where = {
+        page: [request, entry]
+        for request, length in enumerate(table.lengths.tolist())
+        for entry, page in enumerate(rows[request][: shape.pages(length)])
+    }
+    found: list[list[int]] = []
+    load = InterpreterBuilder.create_load
+
+    def recorded(builder: object, pointer: object, *options: object) -> object:
+        loaded = load(builder, pointer, *options)
+        if options[-1]:  # is_volatile
+            found.append(where[int(loaded.data.item())])
+        return loaded
+
+    call = adapter.plan(materialise(table, adapter.lowering(shape)), graph=False)
+    with mock.patch.object(InterpreterBuilder, "create_load", recorded):
+        call.run()
+    return found
+
+
 def main() -> None:
-    for case in CASES:
+    work: list[tuple[str, Callable[[], object]]] = [
+        *((case.name, partial(run_case, case)) for case in CASES),
+        *((f"reads of {case.name}", partial(planted_reads, case)) for case in PLANTED),
+    ]
+    for name, do in work:
         try:
-            outcome: object = run_case(case)
+            outcome = do()
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
-        sys.stdout.write(json.dumps({"case": case.name, "outcome": outcome}) + "\n")
+        sys.stdout.write(json.dumps({"case": name, "outcome": outcome}) + "\n")
 
 
 def _no_interpreter() -> str | None:
@@ -177,6 +224,22 @@ def test_agrees_with_reference(case: Case, outcomes: dict[str, object]) -> None:
     assert outcome <= TOLERANCE[case.dtype]  # false for NaN too
 
 
+@pytest.mark.parametrize("case", PLANTED, ids=lambda case: case.name)
+def test_planted_loads_are_neighbours_in_their_own_request(
+    case: Case, outcomes: dict[str, object]
+) -> None:
+    reads = outcomes[f"reads of {case.name}"]
+    assert isinstance(reads, list), reads
+    tiles = Counter[int]()
+    for begin in range(0, len(reads), case.planted_loads):
+        requests, entries = zip(*reads[begin : begin + case.planted_loads], strict=True)
+        assert len(set(requests)) == 1
+        assert entries == tuple(range(entries[0], entries[0] + case.planted_loads))
+        tiles[requests[0]] += 1
+    lengths = case.shape.lengths().tolist()
+    assert tiles == {r: case.kv_heads * -(-length // 16) for r, length in enumerate(lengths)}
+
+
 H200 = Device("cuda", "NVIDIA H200", capability=(9, 0))
 A100 = Device("cuda", "NVIDIA A100", capability=(8, 0))
 
@@ -191,6 +254,11 @@ A100 = Device("cuda", "NVIDIA A100", capability=(8, 0))
         (TRITONTILE, Shape(8, 4096, 16, head_dim=96), CPU, "head_dim 64, 128, 256, not 96"),
         (TRITONTILE, Shape(8, 4096, 16), CPU, "tritontile needs an NVIDIA GPU"),
         (TRITONROW, Shape(8, 4096, 16, dtype="e4m3"), A100, "needs compute capability 8.9"),
+        (TRITONTILE, Shape(8, 4096, 128, planted_loads=33), H200, "has 32: use up to x32"),
+        (TRITONROW, Shape(8, 4096, 64, ragged_percent=90, planted_loads=33), H200, "shortest has"),
+        (TRITONTILE, Shape(32, 8192, 16, planted_ns=9), H200, "batch x KV heads is below 256"),
+        (TRITONTILE, Shape(8, 512, 16, planted_ns=9), H200, "a context above 512 tokens"),
+        (TRITONTILE, Shape(25, 8192, 16, 512, 8, planted_ns=9), H200, "up to 1536"),
     ],
 )
 def test_refuses_with_a_reason(
@@ -208,6 +276,32 @@ def test_refuses_with_a_reason(
 def test_accepts_the_cpu_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert TRITONROW.refuses(Shape(8, 4096, 16), CPU) is None
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_takes_a_spin_on_a_gpu_and_refuses_it_when_interpreted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape = Shape(8, 513, 16, planted_ns=1000)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert TRITONTILE.refuses(shape, H200) is None
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "interpreter" in str(TRITONTILE.refuses(shape, CPU))
+
+
+def test_as_many_loads_are_taken_as_the_shortest_request_has_entries() -> None:
+    assert TRITONTILE._refuses_loads(Shape(8, 4096, 128, planted_loads=32)) is None
+    assert TRITONTOKEN._refuses_loads(Shape(8, 64, 1, planted_loads=64)) is None
+    assert TRITONTOKEN._refuses_loads(Shape(8, 63, 1, planted_loads=64)) is not None
+
+
+def test_resolved_names_what_is_planted_and_nothing_else() -> None:
+    plain = TRITONTILE._resolved(Shape(8, 4096, 16))
+    assert plain.keys().isdisjoint({"planted_loads", "planted_ns"})
+    loads = TRITONTILE._resolved(Shape(8, 4096, 16, planted_loads=8))
+    spin = TRITONTILE._resolved(Shape(8, 4096, 16, planted_ns=500))
+    assert loads == plain | {"planted_loads": 8}
+    assert spin == plain | {"planted_ns": 500}
 
 
 @pytest.mark.parametrize("kv_len", [1, 64, 4096, 8192, 131072])

@@ -10,10 +10,11 @@ import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,10 @@ POINTERS = {
     "indices": "*i32",
     "first_entry": "*i32",
 }
+MERGE_POINTERS = {"partial": "*fp32", "lse": "*fp32", "out": "*bf16"}
 TRITON_DTYPE = {"bf16": "*bf16", "fp16": "*fp16", "e4m3": "*fp8e4nv"}
 SM_REGISTERS, SM_SHARED, CTA_RESERVED = 65536, 227 * 1024, 1024  # CUDA programming guide, cc 9.0
+PLANTED_LOAD = "LDG.E.STRONG.SYS"  # volatile
 
 
 @dataclass(frozen=True)
@@ -75,38 +78,58 @@ class Code:
 
 
 @cache
-def compiled(mode: str, page_size: int, dtype: str = "bf16") -> Code:
+def compiled(mode: str, page_size: int, dtype: str = "bf16", planted_loads: int = 0) -> Code:
+    from pagebench.kernels.triton_kernels import split_decode
+
+    shape = Shape(32, 8192, page_size, dtype=dtype, planted_loads=planted_loads)
+    constants = TritonDecode("triton" + mode, mode, TUNING).constants(shape)
+    kv = TRITON_DTYPE[dtype]
+    kernel = _compile(split_decode, POINTERS | {"k": kv, "v": kv}, constants)
+    return disassembled(kernel.asm["cubin"], kernel.metadata.shared)
+
+
+def _compile(function: Any, pointers: dict[str, str], constants: Mapping[str, object]) -> Any:
+    """A Triton kernel for sm_90, its pointers and strides multiples of 16 as they are in a call."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from pagebench.kernels.triton_kernels import split_decode
-
-    shape = Shape(32, 8192, page_size, dtype=dtype)
-    constants = TritonDecode("triton" + mode, mode, TUNING).constants(shape)
-    kv = TRITON_DTYPE[dtype]
-    types = POINTERS | {"k": kv, "v": kv} | dict.fromkeys(constants, "constexpr")
-    signature = {name: types.get(name, "i32") for name in split_decode.arg_names}
-    aligned = [name for name in signature if name in POINTERS or name.startswith("stride")]
+    types = pointers | dict.fromkeys(constants, "constexpr")
+    signature = {name: types.get(name, "i32") for name in function.arg_names}
+    aligned = [name for name in signature if name in pointers or name.startswith("stride")]
     at = {name: (number,) for number, name in enumerate(signature)}
     source = ASTSource(
-        fn=split_decode,
+        fn=function,
         signature=signature,
         constexprs={at[name]: value for name, value in constants.items()},
         attrs={at[name]: [["tt.divisibility", 16]] for name in aligned},
     )
     options = {"num_warps": TUNING.num_warps, "num_stages": TUNING.num_stages}
-    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    return disassembled(kernel.asm["cubin"], kernel.metadata.shared)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+@cache
+def merge_code(splits: int, spin_ns: int) -> Code:
+    from pagebench.kernels.triton_kernels import merge_splits
+
+    constants = {"HEAD_DIM": 128, "BLOCK_S": splits, "SPIN_NS": spin_ns}
+    kernel = _compile(merge_splits, MERGE_POINTERS, constants)
+    lines = _instructions(_tool(kernel.asm["cubin"], "nvdisasm", "-c"))
+    texts = tuple(text for text, _, _ in lines)
+    return Code(texts, (), _registers(kernel.asm["cubin"]), kernel.metadata.shared)
 
 
 def disassembled(cubin: bytes, shared_bytes: int) -> Code:
-    registers = re.search(r"REG:(\d+)", _tool(cubin, "cuobjdump", "-res-usage"))
-    assert registers is not None
     lines = list(_instructions(_tool(cubin, "nvdisasm", "-c")))
     texts = tuple(text for text, _, _ in lines)
     begin, end = _tile_loop(lines)
-    return Code(texts, texts[begin:end], int(registers[1]), shared_bytes)
+    return Code(texts, texts[begin:end], _registers(cubin), shared_bytes)
+
+
+def _registers(cubin: bytes) -> int:
+    registers = re.search(r"REG:(\d+)", _tool(cubin, "cuobjdump", "-res-usage"))
+    assert registers is not None
+    return int(registers[1])
 
 
 def _opcode(instruction: str) -> str:
@@ -253,3 +276,64 @@ def test_e4m3_is_copied_asynchronously_without_spills() -> None:
     assert code.loop.count("LDGSTS.E.BYPASS.128") == k_copies
     assert code.loop.count("LDGSTS.E.64") == 2 * k_copies
     assert code.count(r"(LDL|STL).*") == 0
+
+
+# --- Planted work ---------------------------------------------------------------------------------
+
+planted_modes = pytest.mark.parametrize(
+    ("mode", "page_size"), [("token", 1), ("row", 16), ("row", 64), ("tile", 1), ("tile", 16)]
+)
+doses = pytest.mark.parametrize("loads", [1, 8, 64])
+
+
+@planted_modes
+@doses
+def test_planted_loads_are_volatile_and_in_the_loop_alone(
+    mode: str, page_size: int, loads: int
+) -> None:
+    code = compiled(mode, page_size, planted_loads=loads)
+    assert code.count(re.escape(PLANTED_LOAD)) == code.loop.count(PLANTED_LOAD) == loads
+    assert code.count(r"LDG.*STRONG.*") == loads
+    planted = [text for text in code.loop_instructions if text.startswith(PLANTED_LOAD)]
+    assert len({text.split(" desc")[1] for text in planted}) == loads  # addresses
+
+
+@planted_modes
+@doses
+def test_planted_loads_leave_all_other_copies_loads_and_ctas_as_they_were(
+    mode: str, page_size: int, loads: int
+) -> None:
+    def others(opcodes: tuple[str, ...]) -> Counter[str]:
+        kept = re.compile(r"(LDG|LDGSTS|HMMA|BAR|STG|LDL|STL|LDSM)\b")
+        return Counter(op for op in opcodes if kept.match(op) and op != PLANTED_LOAD)
+
+    code, plain = compiled(mode, page_size, planted_loads=loads), compiled(mode, page_size)
+    assert others(code.loop) == others(plain.loop)
+    for opcode in ("LDG.E", "LDG.E.128", "LDGSTS.E.BYPASS.128"):
+        assert code.count(re.escape(opcode)) == plain.count(re.escape(opcode))
+    assert code.count(r"LDGSTS.*") == plain.count(r"LDGSTS.*")
+    assert code.count(r"(LDL|STL).*") == 0
+    assert code.ctas_per_sm == plain.ctas_per_sm
+
+
+@pytest.mark.parametrize("loads", [0, 1])
+def test_nothing_is_planted_unless_asked(loads: int) -> None:
+    code = compiled("tile", 16, planted_loads=loads)
+    assert any("STRONG" in text for text in code.instructions) == (loads > 0)
+
+
+@pytest.mark.parametrize("splits", [2, 4, 16])
+def test_the_merge_kernel_reads_the_timer_first_where_a_spin_is_planted(splits: int) -> None:
+    spinning = merge_code(splits, 1000).instructions
+    first_load = min(at for at, text in enumerate(spinning) if text.startswith("LDG"))
+    reads = [at for at, text in enumerate(spinning) if "SR_GLOBALTIMERLO" in text]
+    assert len(reads) == 2  # when it began, and in the loop
+    (wait,) = [at for at, text in enumerate(spinning) if f"{1000:#x}" in text]
+    assert reads[0] < reads[1] < wait < first_load
+    assert not any("GLOBALTIMER" in text for text in merge_code(splits, 0).instructions)
+
+
+@pytest.mark.parametrize("splits", [2, 4, 8, 16, 32])
+def test_registers_let_as_many_programs_spin_at_once_as_a_wave_has(splits: int) -> None:
+    """12 an SM on an RTX 4090 and 16 on others. More splits than these have few programs."""
+    assert merge_code(splits, 1000).registers <= SM_REGISTERS // (16 * THREADS)

@@ -80,6 +80,11 @@ def test_a_padded_table_adds_no_entries() -> None:
     assert work_of("xqa_shared_p16_w16384", "page_table") == work_of("xqa_shared_p16", "page_table")
 
 
+def test_planted_work_is_no_work_of_the_layout() -> None:
+    planted = work_of("tritontile_distinct_p16_x8_y500", "page_table")
+    assert planted == work_of("tritontile_distinct_p16", "page_table")
+
+
 @pytest.mark.parametrize("sharing", [Sharing("distinct"), Sharing("shared"), Sharing("prefix", 60)])
 @pytest.mark.parametrize("kind", ["token_indices", "csr_pages", "page_table"])
 def test_predicted_entries_are_those_that_lowering_makes(sharing: Sharing, kind: str) -> None:
