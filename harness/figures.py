@@ -8,7 +8,7 @@ they can be told apart in grey.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -87,11 +87,16 @@ def _label_points(
     axes.margins(x=0.12)
 
 
+SHIFTS = (0.95, 1.05)  # or the intervals of both placements would cover each other
 Ratio = tuple[float, float, float]  # the value, and the ends of its interval
 
 
-def placements(alt: str, series: Mapping[str, Mapping[float, Ratio]]) -> Figure:
-    """Per cent over contiguous, with intervals, over GB of KV; a series a placement."""
+def placements(
+    alt: str,
+    series: Mapping[str, Mapping[float, Ratio]],
+    unsure: Collection[tuple[str, float]] = (),
+) -> Figure:
+    """Per cent over contiguous, with intervals, over GB of KV; those `unsure` are hollow."""
     with _style():
         canvas = _canvas(3.0)
         axes = canvas.subplots()
@@ -99,6 +104,8 @@ def placements(alt: str, series: Mapping[str, Mapping[float, Ratio]]) -> Figure:
         axes.set_xscale("log")
         for index, (placement, points) in enumerate(series.items()):
             _placement(axes, index, placement, points)
+            hollow = {gb: point for gb, point in points.items() if (placement, gb) in unsure}
+            _hollow(axes, index, hollow)
         sizes = [f"{gb:.2f}" for gb in next(iter(series.values()))]
         axes.set_xticks(list(next(iter(series.values()))), sizes)
         axes.minorticks_off()
@@ -109,15 +116,21 @@ def placements(alt: str, series: Mapping[str, Mapping[float, Ratio]]) -> Figure:
 
 
 def _placement(axes: Axes, index: int, name: str, points: Mapping[float, Ratio]) -> None:
-    shift = (0.95, 1.05)[index % 2]  # or the intervals of both would cover each other
     value, low, high = ([100 * (point[end] - 1) for point in points.values()] for end in range(3))
     errors = (
         [middle - least for middle, least in zip(value, low, strict=True)],
         [most - middle for middle, most in zip(value, high, strict=True)],
     )
     axes.errorbar(
-        [gb * shift for gb in points], value, errors, label=name, capsize=4,
-        color=COLOURS[index], marker=MARKERS[index], linestyle=("-", "--")[index % 2],
+        [gb * SHIFTS[index] for gb in points], value, errors, label=name, capsize=4,
+        color=COLOURS[index], marker=MARKERS[index], linestyle=("-", "--")[index],
+    )  # fmt: skip
+
+
+def _hollow(axes: Axes, index: int, points: Mapping[float, Ratio]) -> None:
+    axes.plot(
+        [gb * SHIFTS[index] for gb in points], [100 * (p[0] - 1) for p in points.values()],
+        MARKERS[index], color=COLOURS[index], markerfacecolor="white", zorder=3,
     )  # fmt: skip
 
 
@@ -140,6 +153,7 @@ def bandwidth(
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             axes.plot(*zip(*points, strict=True), marker, color=colour, label=kernel,
                       fillstyle="none", markeredgewidth=1.5)  # fmt: skip
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_ylim(bottom=0)
         axes.set_xlabel("MB that must be read")
         axes.set_ylabel("GB/s")

@@ -15,7 +15,17 @@ from pagebench.harness.stats import Summary, summarise
 Line = Mapping[str, Any]
 # What of each kind is drawn; a record that lacks it is an error and not an empty cell.
 FIELDS = {
-    "counters": ("cell", "total", "ratios", "kernels", "how", "environment", "resolved"),
+    "counters": (
+        "cell",
+        "axes",
+        "predicted",
+        "total",
+        "ratios",
+        "kernels",
+        "how",
+        "environment",
+        "resolved",
+    ),
     "verdict": ("cells", "verdict", "headline", "predicted", "because", "time", "work"),
     "ceilings": ("gpu", "dram_read"),
     "dose": ("regime", "pages", "time_us", "counters", "follows", "because"),
@@ -25,10 +35,11 @@ FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A measured record and the summary of its samples."""
+    """A measured record, the summary of its samples, and the name of its file."""
 
     record: Record
     summary: Summary
+    file: str
 
     @property
     def gbps(self) -> float:
@@ -46,7 +57,7 @@ class Run:
     def timed(self, cells: Iterable[str], boundary: str) -> dict[str, Timed]:
         found = {cell: self.records.get((boundary, cell)) for cell in cells}
         return {
-            cell: Timed(record, summarise(record.samples.time_us))
+            cell: Timed(record, summarise(record.samples.time_us), self.file)
             for cell, record in found.items()
             if record and record.samples
         }

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from pagebench.harness.report import markdown
-from pagebench.harness.study import QUESTION, Section, Study
+from pagebench.harness.section import Section
+from pagebench.harness.study import QUESTION, Study
 
 
 def html(study: Study) -> str:
