@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +66,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """All usable records, each kind in the order of the files."""
+    """All usable records, each kind in the order of the files; `left_out` counts other timings."""
 
     runs: tuple[Run, ...]
+    left_out: Mapping[str, int]
     counters: tuple[Line, ...]
     verdicts: tuple[Line, ...]
     ceilings: tuple[Line, ...]
@@ -107,15 +109,17 @@ class Recorded:
 
 def read(paths: Sequence[Path]) -> Recorded:
     """Records of the files. ValueError where none is usable, or they are of several GPU models."""
+    runs, left_out = _runs(paths)
     found = Recorded(
-        runs=_runs(paths),
+        runs=runs,
+        left_out=left_out,
         counters=tuple(predicted_anew(dict(line)) for line in _lines(paths, "counters")),
         verdicts=_lines(paths, "verdict"),
         ceilings=_lines(paths, "ceilings"),
         doses=_lines(paths, "dose"),
         planted=_lines(paths, "planted"),
     )
-    if not any(getattr(found, name) for name in Recorded.__slots__):
+    if not any(getattr(found, name) for name in Recorded.__slots__ if name != "left_out"):
         raise ValueError(f"no record that a study draws in {', '.join(map(str, paths))}")
     device_name(found)
     return found
@@ -131,14 +135,27 @@ def device_name(recorded: Recorded) -> str:
     return known[0] if known else "a device that no record names"
 
 
-def _runs(paths: Sequence[Path]) -> tuple[Run, ...]:
+def _runs(paths: Sequence[Path]) -> tuple[tuple[Run, ...], dict[str, int]]:
+    """Runs with usable timings, and how many timings are not drawn, by the reason."""
     found: dict[tuple[Path, str], dict[tuple[str, str], Record]] = {}
+    left_out: Counter[str] = Counter()
     for path in paths:
         for record in store.read([path]):
-            if record.samples and (record.clock, record.l2) == report.usual_state(record):
-                key = (path, record.environment.get("uuid", record.device))
-                found.setdefault(key, {})[record.boundary, record.cell] = record
-    return tuple(Run(path.name, records) for (path, _), records in found.items())
+            reason = _why_not(record)
+            if reason:
+                left_out[reason] += 1
+                continue
+            run = found.setdefault((path, record.environment.get("uuid", record.device)), {})
+            left_out["an older one of the cell"] += (record.boundary, record.cell) in run
+            run[record.boundary, record.cell] = record
+    return tuple(Run(path.name, run) for (path, _), run in found.items()), +left_out
+
+
+def _why_not(record: Record) -> str:
+    if record.samples is None:
+        return record.status
+    usual = (record.clock, record.l2) == report.usual_state(record)
+    return "" if usual else "by another clock or L2 state"
 
 
 def _lines(paths: Sequence[Path], kind: str) -> tuple[Line, ...]:

@@ -12,8 +12,8 @@ from pagebench.harness.figures import Figure, Ratio
 from pagebench.harness.recorded import Line, Timed
 
 QUOTIENT = (
-    "A ratio in brackets has the quotients of both intervals' ends: it is of separate calls, "
-    "and wider than what interleaving gives."
+    "A ratio's brackets are the quotients of both intervals' ends: it compares separate calls, "
+    "where a verdict compares interleaved ones."
 )
 # A number, its unit or mark, and an interval: what stands to the right in a column.
 NUMBER = re.compile(r"[-+]?[\d,.]+%?( \*)?( \[[^]]*\]| to [\d,.]+)?")

@@ -62,12 +62,10 @@ def gather(recorded: Recorded) -> Section:
         return Section("gather", "Gather isolation: where tokens lie",
                        missing="No placements: `pagebench run --suite placements`.")  # fmt: skip
     rows = tuple(_gather_row(found) for found in whole.values())
-    caption = (
-        f"FlashInfer decode, page 1, 8,192 tokens a request.{files_of(timed.values())} {QUOTIENT}"
-    )
+    caption = f"FlashInfer decode, page 1, 8,192 tokens a request.{files_of(timed.values())}"
     table = table_of(caption, GATHER, rows)
     return Section(
-        "gather", "Gather isolation: where tokens lie",
+        "gather", "Gather isolation: where tokens lie", (QUOTIENT,),
         tables=(_gather_beside(whole), table), figures=(_gather_figure(whole),),
         commands=commands_of(found for each in whole.values() for found in each.values()),
     )  # fmt: skip
@@ -146,10 +144,10 @@ def nsight(recorded: Recorded) -> Section:
          total(line, "dram_read_bytes", 1e6, 1), over_predicted(line, "dram_read_bytes"))
         for cell, line in counted.items()
     )  # fmt: skip
-    table = table_of(f"Counters of a call; rates of its decode kernel. {UNSTABLE}", NSIGHT, rows)
-    beside = _nsight_beside(counted)
-    return Section("nsight", "Gather isolation under Nsight Compute", tables=(*beside, table),
-                   commands=commands_of((), counted))  # fmt: skip
+    table = table_of("Counters of a call; rates of its decode kernel", NSIGHT, rows)
+    return Section("nsight", "Gather isolation under Nsight Compute", (UNSTABLE,),
+                   (*_nsight_beside(counted), table), commands=commands_of((), counted)
+                   )  # fmt: skip
 
 
 def _nsight_beside(counted: Mapping[str, Line]) -> tuple[Table, ...]:
@@ -277,7 +275,7 @@ def _pages_section(
     found = [pages for pages in regimes if pages.timed or pages.counted]
     compared = (beside_of(regimes[0]),) * bool(found)
     return Section(
-        anchor, title,
+        anchor, title, (QUOTIENT, UNSTABLE) if found else (),
         tables=(*compared, *map(_pages_table, found)),
         figures=tuple(_pages_figure(f"{anchor}-{number}", pages)
                       for number, pages in enumerate(regimes) if pages.timed),
@@ -312,7 +310,7 @@ def _distinct_beside(found: Pages) -> Table:
 
 def _pages_table(found: Pages) -> Table:
     present = [page for page in XQA_PAGES if page in found.timed or page in found.counted]
-    caption = f"XQA, {found.words}.{files_of(found.timed.values())} {QUOTIENT} {UNSTABLE}"
+    caption = f"XQA, {found.words}.{files_of(found.timed.values())}"
     return table_of(caption, PAGES, [_page_row(found, page) for page in present])
 
 

@@ -184,10 +184,10 @@ def environment(recorded: Recorded) -> Section:
         groups.setdefault(_facts(facts), []).append(source)
     rows = tuple((*row, ", ".join(dict.fromkeys(found))) for row, found in groups.items())
     headings = (*(heading for _, heading in FACTS), "versions", "commit", "records")
-    clocks = _clocks_seen(recorded)
+    text = (*_clocks_seen(recorded), *_left_out(recorded))
     missing = "" if rows else "No record in these files names its environment."
     table = table_of("Where and with what the records were made", headings, rows)
-    return Section("environment", "Environment", clocks, (table,) if rows else (), missing=missing)
+    return Section("environment", "Environment", text, (table,) if rows else (), missing=missing)
 
 
 def _facts(facts: Line) -> tuple[str, ...]:
@@ -201,6 +201,11 @@ def _facts(facts: Line) -> tuple[str, ...]:
 
 def _plain(value: Any) -> str:
     return f"{value:.0f}" if isinstance(value, float) else str(value)
+
+
+def _left_out(recorded: Recorded) -> tuple[str, ...]:
+    counts = ", ".join(f"{count} {reason}" for reason, count in recorded.left_out.items())
+    return (f"Timings in these files that are not drawn: {counts}.",) if counts else ()
 
 
 def _clocks_seen(recorded: Recorded) -> tuple[str, ...]:

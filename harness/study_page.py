@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pagebench.harness import seed
 from pagebench.harness.report import markdown
 from pagebench.harness.section import Section
 from pagebench.harness.study import QUESTION, Study
@@ -20,7 +21,9 @@ def html(study: Study) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["marked"] = marked
-    return environment.get_template("study.html.jinja").render(question=QUESTION, study=study)
+    return environment.get_template("study.html.jinja").render(
+        question=QUESTION, seed=seed, study=study
+    )
 
 
 def marked(text: str) -> str:
@@ -33,14 +36,14 @@ def marked(text: str) -> str:
 
 def as_markdown(study: Study) -> str:
     """The words and tables alone."""
-    head = f"# {QUESTION}\n\nMeasured on {study.device}."
+    head = f"# {QUESTION}\n\nMeasured on {study.device}, beside the study on one {seed.GPU}."
     return "\n\n".join([head, *map(_section, study.sections)]) + "\n"
 
 
 def _section(section: Section) -> str:
     parts = [f"## {section.title}", *section.text, *filter(None, [section.missing])]
     for table in section.tables:
-        parts += [f"{table.caption}:", markdown(table.headings, table.rows)]
+        parts += [table.caption, markdown(table.headings, table.rows)]
     return "\n\n".join(parts)
 
 
