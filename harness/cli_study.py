@@ -26,7 +26,11 @@ def study(
         raise ValueError("--measure is not there yet: name results files")
     if not files:
         raise ValueError("name results files to draw from (make study RUN='FILES')")
-    for path in study_page.write(draw(read(files)), out):
+    try:
+        written = study_page.write(draw(read(files)), out)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"drawing needs {error.name}: install it, or draw where it is") from error
+    for path in written:
         print(path)
 
 

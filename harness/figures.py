@@ -66,7 +66,7 @@ def _time_over_pages(axes: Axes, times: Mapping[int, Summary]) -> None:
     below = [found.median_us - found.low_us for found in times.values()]
     above = [found.high_us - found.median_us for found in times.values()]
     axes.errorbar(range(len(times)), median, (below, above), color=BLUE, marker="o", capsize=4)
-    _label_points(axes, median, [f"{value:.1f}" for value in median])
+    _label_points(axes, [found.high_us for found in times.values()], [f"{m:.1f}" for m in median])
     axes.set_ylabel("time, us")
 
 

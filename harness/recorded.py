@@ -146,7 +146,7 @@ def _runs(paths: Sequence[Path]) -> tuple[tuple[Run, ...], dict[str, int]]:
                 left_out[reason] += 1
                 continue
             run = found.setdefault((path, record.environment.get("uuid", record.device)), {})
-            left_out["an older one of the cell"] += (record.boundary, record.cell) in run
+            left_out["older of the same cell"] += (record.boundary, record.cell) in run
             run[record.boundary, record.cell] = record
     return tuple(Run(path.name, run) for (path, _), run in found.items()), +left_out
 

@@ -155,7 +155,19 @@ def files_of(timed: Iterable[Timed]) -> str:
     return f" Timings of {', '.join(names)}." if names else ""
 
 
-def commands_of(timed: Iterable[Timed], counted: Iterable[str] = ()) -> tuple[str, ...]:
-    cells = " ".join(counted)
-    timings = tuple(report.command(found.record) for found in timed)
-    return (*timings, *((f"pagebench profile {cells}",) if cells else ()))
+def commands_of(timed: Iterable[Timed], counted: Iterable[Line] = ()) -> tuple[str, ...]:
+    """What measures the timings and counts the counters again, a command a record."""
+    timings = (report.command(found.record) for found in timed)
+    return (*timings, *map(counters_command, counted))
+
+
+def counters_command(line: Line) -> str:
+    """The command that counts this again; options that are the default are left out."""
+    how = line["how"]
+    options = (
+        (f" --launches {how.get('launches')}", how.get("launches", 2) == 2),
+        (" --single-pass", "single" not in str(how.get("replay_mode"))),
+        (f" --l2 {how.get('l2')}", how.get("l2", "cold") == "cold"),
+    )
+    words = "".join(word for word, is_default in options if not is_default)
+    return f"pagebench profile {line['cell']}{words}"

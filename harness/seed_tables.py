@@ -146,7 +146,7 @@ def nsight(recorded: Recorded) -> Section:
     )  # fmt: skip
     table = table_of("Counters of a call; rates of its decode kernel", NSIGHT, rows)
     return Section("nsight", "Gather isolation under Nsight Compute", (UNSTABLE,),
-                   (*_nsight_beside(counted), table), commands=commands_of((), counted)
+                   (*_nsight_beside(counted), table), commands=commands_of((), counted.values())
                    )  # fmt: skip
 
 
@@ -336,7 +336,7 @@ def _pages_figure(name: str, found: Pages) -> Figure:
 
 
 def _pages_commands(found: Pages) -> tuple[str, ...]:
-    return commands_of(found.timed.values(), (line["cell"] for line in found.counted.values()))
+    return commands_of(found.timed.values(), found.counted.values())
 
 
 # --- Replay stability -----------------------------------------------------------------------------
@@ -359,18 +359,8 @@ def replay(recorded: Recorded) -> Section:
     rows = tuple(_replay_row(name, state, found) for (name, state), found in groups.items())
     table = table_of("Every cell counted at least twice; the spread is between its calls", REPLAY,
                   rows)  # fmt: skip
-    kinds = tuple(dict.fromkeys(_counters_command(line) for line in recorded.counters))
     return Section("replay", "Which counters repeat", tables=(_replay_beside(groups), table),
-                   commands=kinds)  # fmt: skip
-
-
-def _counters_command(line: Line) -> str:
-    single = " --single-pass" if "single" in str(line["how"].get("replay_mode")) else ""
-    l2 = "" if line["how"].get("l2", "cold") == "cold" else f" --l2 {line['how']['l2']}"
-    launches = line["how"].get("launches", 2)
-    return f"pagebench profile {line['cell']}{f' --launches {launches}' * (launches != 2)}" + (
-        single + l2
-    )
+                   commands=commands_of((), recorded.counters))  # fmt: skip
 
 
 def _replay_row(name: str, state: str, found: Sequence[tuple[str, Line]]) -> tuple[str, ...]:

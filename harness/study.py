@@ -90,7 +90,9 @@ NO_VERDICTS = "No verdict in these files: `pagebench judge NAME` makes one; `pag
 def headlines(recorded: Recorded) -> Section:
     """Verdicts as sentences, failed predictions first."""
     found = sorted(newest_verdicts(recorded).values(), key=lambda line: not _failed(line))
-    text = tuple(f"{_contrast_of(line)}: **{line['headline']}**." for line in found)
+    text = tuple(
+        f"{_contrast_of(line)}: **{line['headline']}**; {line['because'][0]}." for line in found
+    )
     missing = "" if text else f"{NO_VERDICTS} the contrasts."
     return Section("verdicts", "What came out", text, missing=missing)
 
@@ -173,7 +175,7 @@ def _binding(because: Sequence[str]) -> str:
 # --- Environment ----------------------------------------------------------------------------------
 
 FACTS = (("gpu", "device"), ("uuid", "UUID"), ("driver", "driver"), ("cuda", "CUDA"),
-         ("power_limit_w", "power limit W"), ("max_sm_mhz", "SM MHz at most"),
+         ("power_limit_w", "power limit W"), ("max_sm_mhz", "SM MHz"),
          ("max_memory_mhz", "memory MHz"), ("nominal_dram_gbps", "nominal DRAM GB/s"))  # fmt: skip
 
 

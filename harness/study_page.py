@@ -20,7 +20,7 @@ def html(study: Study) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["marked"] = marked
+    environment.filters |= {"marked": marked, "breakable": breakable}
     return environment.get_template("study.html.jinja").render(
         question=QUESTION, seed=seed, study=study
     )
@@ -32,6 +32,13 @@ def marked(text: str) -> str:
 
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", safe))
+
+
+def breakable(text: str) -> str:
+    """Text as HTML in which a line may end after an underscore: cell names are long."""
+    from markupsafe import Markup, escape
+
+    return Markup(str(escape(text)).replace("_", "_<wbr>"))
 
 
 def as_markdown(study: Study) -> str:
