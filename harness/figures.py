@@ -192,9 +192,9 @@ def _canvas(height_inches: float) -> Canvas:
 
 
 def _svg(canvas: Canvas, name: str) -> str:
-    """The svg element alone, its ids under the figure's name: several stand in one page."""
+    """The svg element alone and undated, its ids under the figure's name: a page holds several."""
     file = StringIO()
-    canvas.savefig(file, format="svg", metadata={"Date": None})
+    canvas.savefig(file, format="svg")
     text = file.getvalue()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.S)
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)

@@ -246,7 +246,8 @@ def _dose_figure(number: int, line: Line) -> Figure:
         page: Summary(middle, low, high, 0)
         for page, (low, middle, high) in zip(line["pages"], line["time_us"], strict=True)
     }
-    ldg = dict(zip(line["pages"], line["counters"].get("ldg", ()), strict=False))
+    counted = zip(line["pages"], line["counters"].get("ldg", ()), strict=False)
+    ldg = {page: count for page, count in counted if count is not None}
     alt = f"{line['regime']}: time and global loads over tokens a page; numbers are in the table."
     return figures.pages(f"dose-{number}", alt, times, ldg)
 
@@ -303,22 +304,24 @@ def _curve_table(points: Sequence[Point]) -> Table:
 
 
 def _scalars(line: Line | None) -> tuple[Table, ...]:
-    """Ceilings that are one number each, where the record has them (schema 2)."""
+    """Ceilings other than the curve, where the record has them (schema 2)."""
     names = ("l2_read_gbps", "issue_ginst", "fma_gflops", "matrix_gflops", "launch_us")
-    found = {name: line[name] for name in names if line and name in line}
-    rows = tuple((name, *_scalar(value)) for name, value in found.items())
-    headings = ("ceiling", "value", "shown to saturate")
+    rows = [_scalar(name, line[name]) for name in names if line and name in line]
+    headings = ("ceiling", "value", "by parallelism", "shown to saturate")
     return (table_of("Other ceilings", headings, rows),) if rows else ()
 
 
-def _scalar(value: Any) -> tuple[str, str]:
-    if not isinstance(value, Mapping):
-        return f"{value:,.4g}", ""
-    shown = ", ".join(
-        f"{name} {part:,.6g}" if isinstance(part, (int, float)) else f"{name} {part}"
-        for name, part in value.items() if name != "saturated"
+def _scalar(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """One ceiling: its numbers, those of each step of parallelism, and whether it saturates."""
+    values = (f"{part} {entry[part]:,.6g}" for part in ("value", "first", "further")
+              if part in entry)  # fmt: skip
+    steps = (
+        f"{count}: {value:,.6g}"
+        for part in entry.values() if isinstance(part, Mapping)
+        for count, value in part.items()
     )  # fmt: skip
-    return shown, "yes" if value.get("saturated") else "no"
+    saturated = "yes" if entry["saturated"] else "no"
+    return name, ", ".join(values).removeprefix("value "), ", ".join(steps), saturated
 
 
 def _reached_table(cells: Mapping[str, Timed], points: Sequence[Point]) -> Table:

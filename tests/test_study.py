@@ -56,8 +56,11 @@ OTHER_KINDS = [
     verdict("scatter", SAME, {}),
     verdict("positive", SLOWER, {"ldg": 3.9406}),
     verdict("vanishing", SLOWER, {"ldg": 3.9406}),
-    {"kind": "ceilings", "schema": 2, "gpu": "NVIDIA H200", "launch_us": 2.5,
-     "issue_ginst": {"8": 900.0, "16": 1000.0, "32": 1001.0, "saturated": True},
+    {"kind": "ceilings", "schema": 2, "gpu": "NVIDIA H200",
+     "launch_us": {"first": 2.5, "further": 1.25, "by_launches": {"1": 2.5, "2": 3.75},
+                   "saturated": False},
+     "issue_ginst": {"value": 1001.0, "by_warps": {"16": 1000.0, "32": 1001.0},
+                     "saturated": True},
      "dram_read": [{"bytes_read": 2**power, "gbps": 4000.0 + 20 * power, "saturated": power > 25}
                    for power in range(24, 34)]},
     {"kind": "dose", "schema": 1, "regime": "shared", "pages": [16, 32, 64, 128],
@@ -212,7 +215,10 @@ def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
     assert dose.rows[0] == ("16", "8.25", "7.00 to 9.00", "4,000")
     curve, others, reached = section(whole, "ceilings").tables
     assert curve.rows[0] == ("17", "4,480", "no")
-    assert others.rows[0] == ("issue_ginst", "8 900, 16 1,000, 32 1,001", "yes")
+    assert others.rows == (
+        ("issue_ginst", "1,001", "16: 1,000, 32: 1,001", "yes"),
+        ("launch_us", "first 2.5, further 1.25", "1: 2.5, 2: 3.75", "no"),
+    )
     of_ceiling = dict(zip(column(reached, "cell"), column(reached, "of the ceiling"), strict=True))
     gbps = 1_073_741_824 / medians("pages")["xqa_distinct_p128_b32_l8192"] / 1e3
     assert of_ceiling["xqa_distinct_p128_b32_l8192"] == f"{gbps / 4600:.1%}"  # 2^30 bytes
