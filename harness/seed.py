@@ -12,6 +12,7 @@ GATHER_CONTIGUOUS_MS = 10.1418
 GATHER_SCATTER_MS = 10.2409
 # "Across footprints from 0.03 to 8.59 GB, maximal scatter changed FlashInfer decode by -1.0% to
 # +1.3%"
+GATHER_GB = (0.03, 8.59)
 GATHER_LEAST_PCT = -1.0
 GATHER_MOST_PCT = 1.3
 

@@ -91,7 +91,8 @@ def _gather_beside(whole: Mapping[int, Mapping[str, Timed]]) -> Table:
         ("scatter over contiguous, a million indices", f"{percent(theirs)} "
          f"({seed.GATHER_CONTIGUOUS_MS} to {seed.GATHER_SCATTER_MS} ms)", *ours),
         ("scatter over contiguous, all footprints",
-         f"{seed.GATHER_LEAST_PCT:+.1f}% to {seed.GATHER_MOST_PCT:+.1f}%, 0.03 to 8.59 GB",
+         f"{seed.GATHER_LEAST_PCT:+.1f}% to {seed.GATHER_MOST_PCT:+.1f}%, "
+         f"{seed.GATHER_GB[0]} to {seed.GATHER_GB[1]} GB",
          f"{percent(min(changes))} to {percent(max(changes))}, "
          f"{min(sizes):.2f} to {max(sizes):.2f} GB"),
     ))  # fmt: skip
