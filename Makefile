@@ -26,8 +26,9 @@ SUITE ?= $(if $(HAS_GPU),kernels,smoke)
 FLASHINFERS := 0.6.6 0.7.2.post1
 
 CELL ?=
+RUN ?=
 
-.PHONY: help install bench ncu test check fix clean offline-bundle
+.PHONY: help install bench ncu study test check fix clean offline-bundle
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
@@ -46,6 +47,9 @@ bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels
 
 ncu: $(READY)  ## count a cell's device work: make ncu CELL=xqa_shared_p16 (or several, in quotes)
 	@$(ENTER) $(BIN)pagebench profile $(CELL)
+
+study: $(READY)  ## draw runs/study.html and study.md from records: make study RUN="FILES"
+	@$(ENTER) $(BIN)pagebench study $(or $(RUN),--measure)
 
 test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests
 	$(ENTER) $(BIN)pytest -q

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from pagebench.harness import cli_count, cli_judge, store
+from pagebench.harness import cli_count, cli_judge, cli_study, store
 from pagebench.harness import report as reports
 from pagebench.harness.cell import Cell
 from pagebench.harness.choose import (
@@ -436,5 +436,5 @@ def _speed(here: Device, out: Path | None, as_json: bool) -> None:
         print(reports.plain(("the suite itself", "seconds", "limit", ""), rows))
 
 
-for command in (*cli_count.COMMANDS, *cli_judge.COMMANDS):
+for command in (*cli_count.COMMANDS, *cli_judge.COMMANDS, *cli_study.COMMANDS):
     app.command()(command)

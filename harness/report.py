@@ -90,8 +90,7 @@ def _gbps(record: Record, summary: Summary | None) -> float | None:
 
 def command(record: Record) -> str:
     """The command that measures this again; options that are the default are left out."""
-    usual_clock = "wall" if record.device == "cpu" or record.boundary == "plan" else "events"
-    usual_l2 = "warm" if record.boundary == "plan" or record.clock == "eager" else "cold"
+    usual_clock, usual_l2 = usual_state(record)
     device = record.options.get("device", record.device)
     kernel, seconds = record.options.get("kernel"), record.options.get("seconds", USUAL_SECONDS)
     options = (
@@ -104,6 +103,12 @@ def command(record: Record) -> str:
     )
     words = "".join(word for word, is_default in options if not is_default)
     return f"pagebench run {record.cell}{words}"
+
+
+def usual_state(record: Record) -> tuple[str, str]:
+    """The clock that is used, and the L2 state with the record's clock, where none is asked for."""
+    clock = "wall" if record.device == "cpu" or record.boundary == "plan" else "events"
+    return clock, "warm" if record.boundary == "plan" or record.clock == "eager" else "cold"
 
 
 def notes(record: Record, summary: Summary | None) -> list[str]:

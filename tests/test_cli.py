@@ -113,6 +113,15 @@ def test_a_measured_cell_gives_a_row_and_a_record(tmp_path: Path) -> None:
     assert str(path.relative_to(tmp_path)) in done.stdout
 
 
+def test_a_page_is_drawn_from_what_was_measured(tmp_path: Path) -> None:
+    words = [f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1", "--out", "r.jsonl"]
+    assert pagebench("run", *words, cwd=tmp_path).returncode == 0
+    done = pagebench("study", "r.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "runs/study.html\nruns/study.md\n"), done.stderr
+    assert (tmp_path / "runs" / "study.html").read_text().startswith("<!doctype html>")
+    assert f"| gather_{SMALL} |" in (tmp_path / "runs" / "study.md").read_text()
+
+
 def test_a_sweep_with_a_wrong_cell_ends_with_1(tmp_path: Path) -> None:
     (tmp_path / "off.py").write_text(OFF_KERNEL)
     words = ["run", f"off_{SMALL}", f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1"]

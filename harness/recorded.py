@@ -1,0 +1,167 @@
+"""What a study draws from: records of files, sorted by kind, and picked so that they compare."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness import report, store
+from pagebench.harness.profile import predicted_anew
+from pagebench.harness.record import Record
+from pagebench.harness.stats import Summary, summarise
+
+Line = Mapping[str, Any]
+# What of each kind is drawn; a record that lacks it is an error and not an empty cell.
+FIELDS = {
+    "counters": (
+        "cell",
+        "axes",
+        "predicted",
+        "total",
+        "ratios",
+        "kernels",
+        "how",
+        "environment",
+        "resolved",
+    ),
+    "verdict": ("cells", "verdict", "headline", "predicted", "because", "time", "work"),
+    "ceilings": ("gpu", "dram_read"),
+    "dose": ("regime", "pages", "time_us", "counters", "follows", "because"),
+    "planted": ("rows",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A measured record, the summary of its samples, and the name of its file."""
+
+    record: Record
+    summary: Summary
+    file: str
+
+    @property
+    def gbps(self) -> float:
+        """Each distinct KV byte counted once, over the median."""
+        return float(self.record.predicted["distinct_kv_bytes"] / self.summary.median_us / 1e3)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One file's timings on one GPU by boundary and cell: the usual clock's, the newest of each."""
+
+    file: str
+    records: Mapping[tuple[str, str], Record]
+
+    def timed(self, cells: Iterable[str], boundary: str) -> dict[str, Timed]:
+        found = {cell: self.records.get((boundary, cell)) for cell in cells}
+        return {
+            cell: Timed(record, summarise(record.samples.time_us), self.file)
+            for cell, record in found.items()
+            if record and record.samples
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """All usable records, each kind in the order of the files; `left_out` counts other timings."""
+
+    runs: tuple[Run, ...]
+    left_out: Mapping[str, int]
+    counters: tuple[Line, ...]
+    verdicts: tuple[Line, ...]
+    ceilings: tuple[Line, ...]
+    doses: tuple[Line, ...]
+    planted: tuple[Line, ...]
+
+    def timed(self, cells: Sequence[str], boundary: str = "run") -> dict[str, Timed]:
+        """The cells that one run holds: of the run that has the most of them, the last such."""
+        found: dict[str, Timed] = {}
+        for run in self.runs:
+            here = run.timed(cells, boundary)
+            found = here if len(here) >= len(found) else found
+        return found
+
+    def counted(self, cells: Sequence[str]) -> dict[str, Line]:
+        """The newest cold counters of each cell that hold loads, in the order of `cells`."""
+        newest = {
+            line["cell"]: line
+            for line in self.counters
+            if "ldg" in line["total"] and line["how"].get("l2", "cold") == "cold"
+        }
+        return {cell: newest[cell] for cell in cells if cell in newest}
+
+    def timings(self) -> Iterator[tuple[str, Record]]:
+        """Every timing with the name of its file."""
+        for run in self.runs:
+            yield from ((run.file, record) for record in run.records.values())
+
+    def environments(self) -> Iterator[tuple[str, Line]]:
+        """What was measured, and in which environment, of every record that says so."""
+        for file, record in self.timings():
+            yield file, record.environment
+        for line in (*self.counters, *self.ceilings, *self.doses, *self.planted, *self.verdicts):
+            if line.get("environment"):
+                yield f"{line['kind']} records", line["environment"]
+
+
+def read(paths: Sequence[Path]) -> Recorded:
+    """Records of the files. ValueError where none is usable, or they are of several GPU models."""
+    runs, left_out = _runs(paths)
+    found = Recorded(
+        runs=runs,
+        left_out=left_out,
+        counters=tuple(predicted_anew(dict(line)) for line in _lines(paths, "counters")),
+        verdicts=_lines(paths, "verdict"),
+        ceilings=_lines(paths, "ceilings"),
+        doses=_lines(paths, "dose"),
+        planted=_lines(paths, "planted"),
+    )
+    if not any(getattr(found, name) for name in Recorded.__slots__ if name != "left_out"):
+        raise ValueError(f"no record that a study draws in {', '.join(map(str, paths))}")
+    device_name(found)
+    return found
+
+
+def device_name(recorded: Recorded) -> str:
+    """The GPU model, or the CPU, that all records are of; ValueError where there are several."""
+    names = {line["gpu"] for line in recorded.ceilings}
+    names |= {env.get("gpu") or env.get("cpu") for _, env in recorded.environments()}
+    known = sorted(name for name in names if name)
+    if len(known) > 1:
+        raise ValueError(f"records of several devices ({', '.join(known)}): draw a page for each")
+    return known[0] if known else "a device that no record names"
+
+
+def _runs(paths: Sequence[Path]) -> tuple[tuple[Run, ...], dict[str, int]]:
+    """Runs with usable timings, and how many timings are not drawn, by the reason."""
+    found: dict[tuple[Path, str], dict[tuple[str, str], Record]] = {}
+    left_out: Counter[str] = Counter()
+    for path in paths:
+        for record in store.read([path]):
+            reason = _why_not(record)
+            if reason:
+                left_out[reason] += 1
+                continue
+            run = found.setdefault((path, record.environment.get("uuid", record.device)), {})
+            left_out["older of the same cell"] += (record.boundary, record.cell) in run
+            run[record.boundary, record.cell] = record
+    return tuple(Run(path.name, run) for (path, _), run in found.items()), +left_out
+
+
+def _why_not(record: Record) -> str:
+    if record.samples is None:
+        return record.status
+    usual = (record.clock, record.l2) == report.usual_state(record)
+    return "" if usual else "by another clock or L2 state"
+
+
+def _lines(paths: Sequence[Path], kind: str) -> tuple[Line, ...]:
+    lines = tuple(store.read_kind(paths, kind))
+    for line in lines:
+        missing = [name for name in FIELDS[kind] if name not in line]
+        if missing:
+            raise ValueError(f"a {kind} record lacks {', '.join(missing)}")
+    return lines

@@ -1,0 +1,173 @@
+"""Sections of a study, and how numbers of records stand in their tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pagebench.harness import report, seed
+from pagebench.harness.figures import Figure, Ratio
+from pagebench.harness.recorded import Line, Timed
+
+QUOTIENT = (
+    "A ratio's brackets are the quotients of both intervals' ends: it compares separate calls, "
+    "where a verdict compares interleaved ones."
+)
+# A number, its unit or mark, and an interval: what stands to the right in a column.
+NUMBER = re.compile(r"[-+]?[\d,.]+%?( \*)?( \[[^]]*\]| to [\d,.]+)?")
+UNSTABLE = "A * marks a counter that did not repeat within its rule."
+THIS = "this device"  # a heading that the study replaces by the device's name
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under headings; `classes` are the rows' where they have any."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    classes: tuple[str, ...] = ()
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Whether a column holds numbers, which stand to the right."""
+        columns = zip(*self.rows, strict=True)
+        return tuple(all(_is_number(cell) for cell in column) for column in columns)
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or NUMBER.fullmatch(cell) is not None
+
+
+def table_of(
+    caption: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    classes: Sequence[str] = (),
+) -> Table:
+    """A table without the columns that say nothing."""
+    kept = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    return Table(
+        caption,
+        tuple(headings[index] for index in kept),
+        tuple(tuple(row[index] for index in kept) for row in rows),
+        tuple(classes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`missing` says what would make the records, where there are none; `commands` remake them."""
+
+    anchor: str
+    title: str
+    text: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    commands: tuple[str, ...] = ()
+    missing: str = ""
+
+
+def beside(rows: Iterable[tuple[str, str, str]]) -> Table:
+    """The seed's figures beside this device's."""
+    shown = tuple((what, theirs, ours or "not measured") for what, theirs, ours in rows)
+    return Table("The seed's figures beside these", ("", f"{seed.GPU} (the seed)", THIS), shown)
+
+
+def gb_of(found: Timed) -> float:
+    return float(found.record.predicted["distinct_kv_bytes"] / 1e9)
+
+
+def time_text(found: Timed | None) -> str:
+    return "" if found is None else f"{found.summary.median_us:.2f}"
+
+
+def interval_text(found: Timed | None) -> str:
+    if found is None or not found.summary.has_interval:
+        return ""
+    return f"{found.summary.low_us:.2f} to {found.summary.high_us:.2f}"
+
+
+def ratio(other: Timed, one: Timed) -> Ratio:
+    """Median of `other` over `one`, and the quotients of their intervals' far ends."""
+    a, b = one.summary, other.summary
+    return b.median_us / a.median_us, b.low_us / a.high_us, b.high_us / a.low_us
+
+
+def percent(value: float) -> str:
+    return f"{value - 1:+.2%}"
+
+
+def ratio_text(found: Ratio) -> str:
+    value, low, high = (percent(part) for part in found)
+    return f"{value} [{low}, {high}]"
+
+
+def note(found: Iterable[Timed | None]) -> str:
+    lines = [line for one in found if one for line in report.notes(one.record, one.summary)]
+    return "; ".join(dict.fromkeys(lines))
+
+
+def total(line: Line | None, name: str, scale: float = 1, digits: int = 0) -> str:
+    entry = line and line["total"].get(name)
+    if not entry:
+        return ""
+    return f"{entry['value'] / scale:,.{digits}f}{'' if entry['stable'] else ' *'}"
+
+
+def over_predicted(line: Line | None, name: str) -> str:
+    wanted = line and line["predicted"].get(name)
+    if not line or not wanted or name not in line["total"]:
+        return ""
+    return f"{line['total'][name]['value'] / wanted:.4f}"
+
+
+def _ratio_of(line: Line | None, name: str, parts: Sequence[str] = ()) -> str:
+    """A derived ratio; marked where a counter that it is made of did not repeat."""
+    value = line and line["ratios"].get(name)
+    if not line or not isinstance(value, float):
+        return str(value or "")
+    stable = all(line["total"][part]["stable"] for part in parts)
+    return f"{value:.1f}{'' if stable else ' *'}"
+
+
+def l2_hit(line: Line | None) -> str:
+    return _ratio_of(line, "l2_hit_pct", ("l2_hits", "l2_sectors"))
+
+
+def sectors(line: Line | None) -> str:
+    return _ratio_of(line, "l1_sectors_per_request", ("l1_sectors", "l1_requests"))
+
+
+def rate(line: Line | None, name: str) -> str:
+    """A rate of the call's first kernel, the decode kernel."""
+    kernel = line["kernels"][0] if line else {}
+    values = [value for value in kernel.get("values", {}).get(name, ()) if value is not None]
+    mark = " *" if name in kernel.get("unstable", ()) else ""
+    return f"{median(values):.1f}{mark}" if values else ""
+
+
+def files_of(timed: Iterable[Timed]) -> str:
+    """A sentence of where timings come from; empty where there are none."""
+    names = dict.fromkeys(found.file for found in timed)
+    return f" Timings of {', '.join(names)}." if names else ""
+
+
+def commands_of(timed: Iterable[Timed], counted: Iterable[Line] = ()) -> tuple[str, ...]:
+    """What measures the timings and counts the counters again, a command a record."""
+    timings = (report.command(found.record) for found in timed)
+    return (*timings, *map(counters_command, counted))
+
+
+def counters_command(line: Line) -> str:
+    """The command that counts this again; options that are the default are left out."""
+    how = line["how"]
+    options = (
+        (f" --launches {how.get('launches')}", how.get("launches", 2) == 2),
+        (" --single-pass", "single" not in str(how.get("replay_mode"))),
+        (f" --l2 {how.get('l2')}", how.get("l2", "cold") == "cold"),
+    )
+    words = "".join(word for word, is_default in options if not is_default)
+    return f"pagebench profile {line['cell']}{words}"

@@ -1,0 +1,415 @@
+"""The study's page: every section, numbers that the records give, and nothing from outside.
+
+Verdicts, doses, ceilings and planted effects here are made up to be drawn; they are no results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pagebench.harness import seed, store, study_page
+from pagebench.harness.cell import Cell
+from pagebench.harness.change import Change
+from pagebench.harness.contrasts import CONTRASTS
+from pagebench.harness.figures import strip
+from pagebench.harness.judge import verdict_record
+from pagebench.harness.recorded import Timed, read
+from pagebench.harness.section import Section, Table, ratio, table_of
+from pagebench.harness.stats import Modes, Summary
+from pagebench.harness.study import Study, study
+from pagebench.profiles.verdict import Work
+
+H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
+NAMES = ("placements", "pages", "plan", "counters", "counters_shared_dram", "kernels", "repeats")
+FILES = [H200 / f"{name}.jsonl" for name in NAMES]
+pytestmark = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
+
+SECTIONS = [
+    "verdicts", "environment", "matrix", "gather", "nsight", "plan", "pages", "distinct", "replay",
+    "dose", "ceilings", "modes", "planted", "reproduce",
+]  # fmt: skip
+ALIKE = {"symbol": True, "launch": True, "resources": True}
+
+
+def verdict(name: str, change: Change, changed: dict[str, float]) -> dict[str, Any]:
+    contrast = next(each for each in CONTRASTS if each.name == name)
+    cells = (Cell.parse(contrast.one), Cell.parse(contrast.other))
+    work = Work(changed, ("ldg", "dram_read_bytes"), tuple(changed), ALIKE)
+    return verdict_record(cells, change, 80.0, work, contrast.predicts)
+
+
+SAME = Change("same", 1.0012, 0.9975, 1.0049, 3, 0.0061)
+SLOWER = Change("changed", 1.2265, 1.2201, 1.2329, 3, 0.0083)
+OTHER_KINDS = [
+    verdict("scatter", SAME, {}),
+    verdict("positive", SLOWER, {"ldg": 3.9406}),
+    verdict("vanishing", SLOWER, {"ldg": 3.9406}),
+    {"kind": "ceilings", "schema": 2, "gpu": "NVIDIA H200",
+     "launch_us": {"first": 2.5, "further": 1.25, "by_launches": {"1": 2.5, "2": 3.75},
+                   "saturated": False},
+     "issue_ginst": {"value": 1001.0, "by_warps": {"16": 1000.0, "32": 1001.0},
+                     "saturated": True},
+     "dram_read": [{"bytes_read": 2**power, "gbps": 4000.0 + 20 * power, "saturated": power > 25}
+                   for power in range(24, 34)]},
+    {"kind": "dose", "schema": 1, "regime": "shared", "pages": [16, 32, 64, 128],
+     "time_us": [[7.0, 8.25, 9.0], [5, 6, 7], [4, 5, 6], [4, 5, 6]],
+     "counters": {"ldg": [4000, 2000, 1000, 1000], "tma": [0, 0, 0, 0]}, "follows": ["ldg"],
+     "because": ["made up"]},
+    {"kind": "planted", "schema": 1, "rows": [
+        {"cell": "tritontile_distinct_p64_x4", "planted": 1.25, "found": 1.24, "low": 1.23,
+         "high": 1.26, "word": "found"}]},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Study:
+    return study(read(FILES))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Of every kind of record."""
+    return study(read([*FILES, written(tmp_path_factory.mktemp("kinds"), OTHER_KINDS)]))
+
+
+def written(folder: Path, lines: list[dict[str, Any]]) -> Path:
+    path = folder / "other.jsonl"
+    for line in lines:
+        store.append_line(path, line)
+    return path
+
+
+def section(page: Study, anchor: str) -> Section:
+    return next(each for each in page.sections if each.anchor == anchor)
+
+
+def column(table: Table, heading: str) -> list[str]:
+    return [row[table.headings.index(heading)] for row in table.rows]
+
+
+def medians(name: str, boundary: str = "run") -> dict[str, float]:
+    """Worked out here without the code that draws."""
+    lines = map(json.loads, (H200 / f"{name}.jsonl").read_text().splitlines())
+    return {
+        line["cell"]: float(np.median(line["samples"]["time_us"]))
+        for line in lines
+        if line["samples"] and line["boundary"] == boundary and line["clock"] in ("events", "wall")
+    }
+
+
+def counters(cell: str) -> dict[str, Any]:
+    lines = map(json.loads, (H200 / "counters.jsonl").read_text().splitlines())
+    return next(line for line in lines if line["cell"] == cell)
+
+
+# --- Content --------------------------------------------------------------------------------------
+
+
+def test_sections_stand_in_order_and_one_without_records_says_what_makes_them(
+    drawn: Study,
+) -> None:
+    assert [each.anchor for each in drawn.sections] == SECTIONS
+    lacking = [each.anchor for each in drawn.sections if each.missing]
+    assert lacking == ["verdicts", "matrix", "dose", "ceilings", "planted"]
+    assert all("`" in section(drawn, anchor).missing for anchor in lacking)
+
+
+def test_with_every_kind_of_record_no_section_lacks_any(whole: Study) -> None:
+    assert [each.anchor for each in whole.sections if each.missing] == []
+
+
+def test_the_gather_table_is_what_the_placements_give(drawn: Study) -> None:
+    found = medians("placements")
+    beside, table = section(drawn, "gather").tables
+    for heading, where in (("contiguous us", ""), ("scatter us", "_scatter")):
+        cells = [f"fidecode_distinct{where}_p1_b{b}_l8192" for b in (1, 4, 16, 32, 128, 256)]
+        assert column(table, heading) == [f"{found[cell]:.2f}" for cell in cells]
+    both = [found[f"fidecode_distinct{where}_p1_b128_l8192"] for where in ("", "_scatter")]
+    assert beside.rows[0][2].startswith(f"{both[1] / both[0] - 1:+.2%} ({both[0] / 1e3:.4f} to")
+    assert beside.headings[2] == "NVIDIA H200"
+
+
+def test_a_ratios_interval_is_the_quotient_of_the_far_ends() -> None:
+    record = next(store.read([H200 / "plan.jsonl"]))
+    one, other = (
+        Timed(record, summary, "plan.jsonl")
+        for summary in (Summary(100.0, 98.0, 103.0, 50), Summary(110.0, 107.0, 112.0, 50))
+    )
+    assert ratio(other, one) == pytest.approx((1.1, 107 / 103, 112 / 98))
+
+
+def test_page_tables_hold_times_and_loads_of_the_records(drawn: Study) -> None:
+    found = medians("pages")
+    (_, shared), (_, short, long) = (section(drawn, a).tables for a in ("pages", "distinct"))
+    for table, cells in ((shared, "xqa_shared_p{}"), (short, "xqa_distinct_p{}"),
+                         (long, "xqa_distinct_p{}_b32_l8192")):  # fmt: skip
+        names = [cells.format(page) for page in (16, 32, 64, 128)]
+        assert column(table, "time us") == [f"{found[name]:.2f}" for name in names]
+        ldg = [counters(name)["total"]["ldg"]["value"] for name in names]
+        assert column(table, "LDG") == [f"{value:,.0f}" for value in ldg]
+        assert column(table, "LDG over page 64") == [f"{value / ldg[2]:.2f}" for value in ldg]
+
+
+def test_plan_times_and_indices_are_the_recorded_ones(drawn: Study) -> None:
+    found = medians("plan", "plan")
+    beside, table = section(drawn, "plan").tables
+    assert column(table, "us") == [f"{time:.2f}" for time in found.values()]
+    assert (column(table, "indices")[0], column(table, "indices")[-1]) == ("64", "2,097,152")
+    assert beside.rows[0][1].startswith(f"about {seed.PLAN_MS}")
+
+
+def test_a_counter_that_did_not_repeat_is_marked_and_counted(drawn: Study) -> None:
+    assert not counters("xqa_shared_p16")["total"]["l2_hits"]["stable"]
+    assert column(section(drawn, "pages").tables[1], "L2 hit %")[0].endswith(" *")
+    lines = list(map(json.loads, (H200 / "counters.jsonl").read_text().splitlines()))
+    stable = sum(line["total"]["l2_hits"]["stable"] for line in lines)
+    rows = {(row[0], row[3]): row for row in section(drawn, "replay").tables[1].rows}
+    assert rows["l2_hits", "cold, kernel"][4:6] == (str(len(lines)), str(stable))
+
+
+def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -> None:
+    text = section(whole, "verdicts").text
+    assert text[0].startswith(
+        "vanishing (page size): **exposed, but hidden was predicted**; time x 1.2265 [1.2201, "
+    )
+    assert text[2].startswith("positive (page size): **exposed, as predicted**; time x 1.2265")
+    (table,) = section(whole, "matrix").tables
+    rows = {row[0]: (kind, row) for kind, row in zip(table.classes, table.rows, strict=True)}
+    assert list(rows) == [contrast.name for contrast in CONTRASTS]
+    kind, row = rows["vanishing"]
+    assert kind == "exposed failed"
+    assert row[4:9] == ("hidden", "● exposed ≠", "1.2265 [1.2201, 1.2329]", "0.83%", "ldg × 3.941")
+    assert rows["scatter"][1][5] == "○ absent"
+    assert rows["scatter"][1][8] == "none"
+    assert rows["identity"][0] == "not-judged"
+
+
+def test_what_binds_comes_from_the_verdicts_reasons(tmp_path: Path) -> None:
+    line = OTHER_KINDS[1] | {"because": ["work moved", "what binds: issue"]}
+    (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
+    assert column(table, "what binds")[3] == "issue"
+
+
+def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> None:
+    line = OTHER_KINDS[0] | {"cells": ["xqa_shared_p16", "xqa_shared_p32"], "predicted": None}
+    (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
+    assert len(table.rows) == len(CONTRASTS) + 1
+    assert table.rows[-1][2:4] == ("xqa_shared_p16", "xqa_shared_p32")
+
+
+def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
+    (dose,) = section(whole, "dose").tables
+    assert dose.headings == ("tokens a page", "time us", "interval", "ldg")
+    assert dose.rows[0] == ("16", "8.25", "7.00 to 9.00", "4,000")
+    curve, others, reached = section(whole, "ceilings").tables
+    assert curve.rows[0] == ("17", "4,480", "no")
+    assert others.rows == (
+        ("issue_ginst", "1,001", "16: 1,000, 32: 1,001", "yes"),
+        ("launch_us", "first 2.5, further 1.25", "1: 2.5, 2: 3.75", "no"),
+    )
+    of_ceiling = dict(zip(column(reached, "cell"), column(reached, "of the ceiling"), strict=True))
+    gbps = 1_073_741_824 / medians("pages")["xqa_distinct_p128_b32_l8192"] / 1e3
+    assert of_ceiling["xqa_distinct_p128_b32_l8192"] == f"{gbps / 4600:.1%}"  # 2^30 bytes
+    assert section(whole, "planted").tables[0].rows[0][1:3] == ("1.25", "1.24")
+
+
+def test_every_bimodal_timing_has_its_strip(drawn: Study) -> None:
+    found = section(drawn, "modes")
+    assert len(found.figures) == len(found.tables[0].rows) > 0
+    assert ("xqa_shared_p128", "pages.jsonl") in {(r[0], r[-1]) for r in found.tables[0].rows}
+
+
+def test_every_drawn_row_has_a_command_and_the_command_parses(whole: Study) -> None:
+    commands = column(section(whole, "reproduce").tables[0], "command")
+    assert len(commands) == len(set(commands))
+    assert {
+        "pagebench run xqa_shared_p16",
+        "pagebench ceilings",
+        "pagebench run fidecode_distinct_p1_b128_l16384 --boundary plan",
+    } <= set(commands)
+    names = {word for line in commands for word in line.split() if word.count("_") > 1}
+    assert all(Cell.parse(name).name == name for name in names)
+
+
+def test_timings_that_are_not_drawn_are_counted() -> None:
+    (line,) = [text for text in section(study(read([H200 / "clocks.jsonl"])), "environment").text
+               if "not drawn" in text]  # fmt: skip
+    assert "3 crashed" in line
+    assert "1 wrong" in line
+
+
+def test_columns_that_say_nothing_are_left_out_and_numbers_stand_right() -> None:
+    table = table_of("", ("a", "b", "c"), [("1,024", "", "about 3"), ("+1.2% [0, 2]", "", "4")])
+    assert table.headings == ("a", "c")
+    assert table.numeric == (True, False)
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """Start tags with their attributes; `open` is what was not closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "br", "img", "wbr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_loads_nothing_and_runs_nothing(whole: Study) -> None:
+    page = study_page.html(whole)
+    found = Elements(page)
+    assert found.open == []
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in found.tags}
+    places = [value or "" for _, attributes in found.tags for name, value in attributes.items()
+              if name in ("src", "href", "xlink:href", "srcset", "data")]  # fmt: skip
+    assert all(place.startswith("#") for place in places)
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_ids_are_unique_and_what_is_referred_to_is_there(whole: Study) -> None:
+    tags = Elements(study_page.html(whole)).tags
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {(a.get("xlink:href") or "#")[1:] for _, a in tags} - {""} <= set(ids)
+    headings = [int(tag[1]) for tag, _ in tags if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(headings))
+
+
+def test_every_figure_is_described(whole: Study) -> None:
+    tags = Elements(study_page.html(whole)).tags
+    described = [a["aria-label"] for _, a in tags if a.get("role") == "img"]
+    figures = sum(len(each.figures) for each in whole.sections)
+    assert len(described) == sum(tag == "svg" for tag, _ in tags) == figures
+    assert all(described)
+
+
+def test_words_from_records_are_escaped() -> None:
+    assert study_page.marked("<b> `a<b` **c**") == (
+        "&lt;b&gt; <code>a&lt;b</code> <strong>c</strong>"
+    )
+
+
+def test_two_drawings_are_equal_bytes(whole: Study, tmp_path: Path) -> None:
+    again = study(read([*FILES, written(tmp_path, OTHER_KINDS)]))
+    assert study_page.html(again) == study_page.html(whole)
+    assert study_page.as_markdown(again) == study_page.as_markdown(whole)
+
+
+def test_the_markdown_has_the_pages_words_and_tables(whole: Study) -> None:
+    text = study_page.as_markdown(whole)
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [
+        each.title for each in whole.sections
+    ]
+    assert "| 16 | 224.94 |" in text
+    assert f"| {medians('pages')['xqa_shared_p16']:.2f} |" in text
+
+
+def test_both_modes_of_a_strip_are_marked_apart() -> None:
+    svg = strip("one", "", (1.0, 2.0, 1.1, 2.1), Modes(1.05, 2.05, 0.5)).svg
+    assert svg.startswith("<svg")
+    assert {"#0072b2", "#d55e00"} <= set(re.findall(r"#[0-9a-f]{6}", svg))
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from pagebench.harness.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=cwd, text=True, capture_output=True
+    )
+
+
+def test_the_command_writes_both_and_says_where(tmp_path: Path) -> None:
+    done = pagebench("study", str(H200 / "plan.jsonl"), "--out", "page", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["page/study.html", "page/study.md"]
+    assert (tmp_path / "page" / "study.html").read_text().startswith("<!doctype html>")
+
+
+def another_gpu(folder: Path) -> Path:
+    record = next(store.read([H200 / "plan.jsonl"]))
+    path = folder / "another.jsonl"
+    facts = {**record.environment, "gpu": "NVIDIA B200"}
+    store.append(path, replace(record, environment=facts))
+    return path
+
+
+def test_input_that_cannot_be_drawn_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    verdict_without = {name: value for name, value in OTHER_KINDS[0].items() if name != "time"}
+    odd = OTHER_KINDS[0] | {"time": {}}
+    bad = {
+        "no record that a study draws": [str(H200 / "speed.jsonl")],
+        "no record that a study draws in empty": ["empty.jsonl"],
+        "name results files": [],
+        "--measure is not there yet": ["--measure"],
+        "No such file": ["nowhere.jsonl"],
+        "NVIDIA B200, NVIDIA H200": [str(H200 / "plan.jsonl"), str(another_gpu(tmp_path))],
+        "a verdict record lacks time": [str(named(tmp_path / "lacks.jsonl", verdict_without))],
+        "cannot be drawn: KeyError('ratio')": [str(named(tmp_path / "odd.jsonl", odd))],
+        "Not a directory": [str(H200 / "plan.jsonl"), "--out", "empty.jsonl/page"],
+    }
+    for message, words in bad.items():
+        done = pagebench("study", *words, cwd=tmp_path)
+        assert done.returncode == 2, message
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert not (tmp_path / "runs").exists()
+
+
+def named(path: Path, line: dict[str, Any]) -> Path:
+    store.append_line(path, line)
+    return path
+
+
+# --- A browser ------------------------------------------------------------------------------------
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+               None)  # fmt: skip
+# Headless windows have a least width of 500 pixels, an iframe has none.
+MEASURE = """<iframe src="study.html" style="width:375px;height:2000px;border:0"></iframe>
+<script>onload = () => { const page = frames[0].document, root = page.documentElement;
+  const out = [...page.querySelectorAll("main *")].filter(e => !e.closest(".table") &&
+    e.getBoundingClientRect().right > 375.5).map(e => e.tagName);
+  document.title = root.clientWidth + " " + root.scrollWidth + " " + out.length; }</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_phone_sees_the_page_without_scrolling_sideways(whole: Study, tmp_path: Path) -> None:
+    study_page.write(whole, tmp_path)
+    (tmp_path / "measure.html").write_text(MEASURE)
+    done = subprocess.run(
+        [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+         "--allow-file-access-from-files", "--virtual-time-budget=5000", "--dump-dom",
+         (tmp_path / "measure.html").as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert re.findall(r"<title>(.*?)</title>", done.stdout) == ["375 375 0"], done.stderr[-500:]
