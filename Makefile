@@ -48,7 +48,7 @@ bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels
 ncu: $(READY)  ## count a cell's device work: make ncu CELL=xqa_shared_p16 (or several, in quotes)
 	@$(ENTER) $(BIN)pagebench profile $(CELL)
 
-study: $(READY)  ## draw runs/study.html and study.md from records: make study RUN="FILES"
+study: $(READY)  ## measure this GPU and draw runs/study.html; or draw from records: make study RUN="FILES"
 	@$(ENTER) $(BIN)pagebench study $(or $(RUN),--measure)
 
 test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests

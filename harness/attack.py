@@ -55,29 +55,39 @@ def attack(
     out: Path,
     progress: Progress,
 ) -> dict[str, Any]:
-    """An attack record: the effect in every variant, and what that says of the mechanism.
+    """An attack record, appended to `out` after the group records of each process.
 
     ValueError where a variant has no times.
     """
-    groups = [Interleaved(pair, len(pairs)) for pair in pairs]
+    groups = groups_of(pairs)
     interleave(groups, options, device, out, progress)
+    record = attack_of(how, groups)
+    store.append_line(out, record)
+    return record
+
+
+def groups_of(pairs: Sequence[Pair]) -> list[Interleaved]:
+    return [Interleaved(pair, len(pairs)) for pair in pairs]
+
+
+def attack_of(how: str, groups: Sequence[Interleaved]) -> dict[str, Any]:
+    """The effect in every variant, and what that says of the mechanism. ValueError as above."""
     failed = next((group for group in groups if group.failed), None)
     if failed:
         raise ValueError(f"{' '.join(cell.name for cell in failed.cells)}: {failed.failed}")
     variants = [_variant(group) for group in groups]
     word, because = (_scaling if how == "context" else _switching)(variants)
-    record = {
+    given = groups[1 if how == "context" else 0]
+    return {
         "kind": "attack",
         "schema": ATTACK_SCHEMA,
         "attack": how,
-        "cells": [cell.name for cell in (pairs[1] if how == "context" else pairs[0])],
+        "cells": [cell.name for cell in given.cells],
         "word": word,
         "because": because,
         "variants": variants,
-        "environment": groups[0].environment,
+        "environment": given.environment,
     }
-    store.append_line(out, record)
-    return record
 
 
 def _variant(group: Interleaved) -> dict[str, Any]:
@@ -126,13 +136,15 @@ def _share(intervals: list[list[float]]) -> bool:
 
 
 def _switching(variants: list[dict[str, Any]]) -> tuple[str, list[str]]:
-    """`vanishes` or `survives`; `unclear`, or `no effect` where the cells as given have none."""
+    """`vanishes`, `survives` or, the other way round, `reverses`; `unclear`; or `no effect`."""
     given, other = variants
     lines = [_effect(variant) for variant in variants]
     if given["time"]["word"] != "changed":
         return "no effect", [*lines, "the cells as given do not differ: nothing to attack"]
-    word = {"same": "vanishes", "changed": "survives", "unclear": "unclear"}[other["time"]["word"]]
-    return word, lines
+    if other["time"]["word"] != "changed":
+        return {"same": "vanishes", "unclear": "unclear"}[other["time"]["word"]], lines
+    same_way = (given["delta_us"][1] > 0) == (other["delta_us"][1] > 0)
+    return "survives" if same_way else "reverses", lines
 
 
 def _effect(variant: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ def _l2_read(session: Session, module: Module, progress: Callable[[str], None]) 
     count = multiprocessors(device)
     by_warps = {
         warps: _rate(session, probes.l2_read(module, count, warps, window, sink))
-        for warps in probes.WARPS
+        for warps in probes.l2_warps(count, window.nbytes)
     }
     return _told("l2_read_gbps", by_warps, progress) | {"window_bytes": window.nbytes}
 
@@ -103,7 +103,7 @@ def _compute(
     count = multiprocessors(device)
     by_warps = {
         warps: flop * _rate(session, probes.instructions(module, kernel, count, warps, sink))
-        for warps in probes.WARPS
+        for warps in probes.WARPS[kernel]
     }
     return _told(name, by_warps, progress)
 

@@ -1,4 +1,4 @@
-"""The commands that conclude: judge, dose, attack."""
+"""The commands that conclude: judge, dose, attack, selftest."""
 
 from __future__ import annotations
 
@@ -147,6 +147,37 @@ def attack(
         print(f"  {line}")
 
 
+def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> int:
+    """Plant known loads and a known wait in our own kernels: do the instruments find them?"""
+    from pagebench.harness.counting import as_value_error
+    from pagebench.harness.selftest import planted_cells
+    from pagebench.harness.selftest import selftest as run_selftest
+
+    here = device_and_kernel(device, None)
+    options, path = _options(planted_cells(), here, None), _path(out)
+    record = _kept(path, as_value_error, run_selftest, options, here, path, say)
+    if as_json:
+        print_json([record])
+    else:
+        print(planted_text(record))
+    return 0 if record["found_all"] else 1
+
+
+def planted_text(record: dict[str, Any]) -> str:
+    """A planted record as a table, and the smallest effect that would be found."""
+    rows = [
+        (
+            *(str(row[name]) for name in ("cell", "instrument", "planted", "found")),
+            f"{row['low']} to {row['high']}" if "low" in row else "",
+            "yes" if row["right"] else "NO",
+        )
+        for row in record["rows"]
+    ]
+    table = reports.plain(("cell", "instrument", "planted", "found", "interval", "right"), rows)
+    least = record["detectable"]
+    return f"{table}\nsmallest effect that would be found: {least:.2%}" if least else table
+
+
 def _options(cells: Sequence[Cell], here: Device, kernel: Path | None) -> Options:
     """Options for this device; ValueError where a cell cannot run on it."""
     options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
@@ -208,4 +239,4 @@ def _list_contrasts() -> None:
     print(reports.plain(("contrast", "knob", "A", "B", "predicted", "because"), rows))
 
 
-COMMANDS = (judge, dose, attack)
+COMMANDS = (judge, dose, attack, selftest)

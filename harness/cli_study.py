@@ -1,4 +1,4 @@
-"""The command that draws a study's page from records."""
+"""The command that measures a study, or draws its page from records."""
 
 from __future__ import annotations
 
@@ -7,31 +7,47 @@ from typing import Annotated
 
 import typer
 
+from pagebench.harness import store
+from pagebench.harness.choose import DeviceName, say
+from pagebench.harness.sweep import default_path
+from pagebench.kernels.device import find_device
+
 
 def study(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="results files", metavar="FILE")
+        list[Path] | None, typer.Argument(help="results files to draw from", metavar="FILE")
     ] = None,
     out: Annotated[Path, typer.Option(help="folder of study.html and study.md")] = Path("runs"),
     measure: Annotated[
-        bool, typer.Option("--measure", help="measure first (not there yet)")
+        bool, typer.Option("--measure", help="measure this GPU first (ten minutes at most)")
     ] = False,
+    device: DeviceName = "auto",
 ) -> None:
     """One page of verdicts, tables and figures from records, beside those of the seed's study."""
+    if bool(files) == measure:
+        raise ValueError("name results files to draw from (make study RUN='FILES'), or --measure")
+    sources = files or [_measured(device, out)]
     from pagebench.harness import study_page
     from pagebench.harness.recorded import read
     from pagebench.harness.study import study as draw
 
-    if measure:
-        raise ValueError("--measure is not there yet: name results files")
-    if not files:
-        raise ValueError("name results files to draw from (make study RUN='FILES')")
     try:
-        written = study_page.write(draw(read(files)), out)
+        written = study_page.write(draw(read(sources)), out)
     except ModuleNotFoundError as error:
         raise ValueError(f"drawing needs {error.name}: install it, or draw where it is") from error
     for path in written:
         print(path)
+
+
+def _measured(device: str, out: Path) -> Path:
+    """The file of everything that the study measured."""
+    from pagebench.harness.study_run import measure_study
+
+    path = out / f"study_{default_path().name}"
+    store.check_appendable(path)
+    measure_study(find_device(device), path, say)
+    print(path)
+    return path
 
 
 COMMANDS = (study,)

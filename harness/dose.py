@@ -29,13 +29,18 @@ def doses(
     progress: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """A dose record for each ladder, appended to `out` after the group records of each process."""
-    steps = sum(len(ladder.cells) - 1 for ladder in ladders)
-    groups = [Interleaved(tuple(map(Cell.parse, each.cells)), steps) for each in ladders]
+    groups = groups_of(ladders)
     interleave(groups, options, device, out, progress)
     records = [dose_of(each, group, files) for each, group in zip(ladders, groups, strict=True)]
     for record in records:
         store.append_line(out, record)
     return records
+
+
+def groups_of(ladders: Sequence[Ladder]) -> list[Interleaved]:
+    """What to interleave; all steps of all ladders are judged together."""
+    steps = sum(len(ladder.cells) - 1 for ladder in ladders)
+    return [Interleaved(tuple(map(Cell.parse, each.cells)), steps) for each in ladders]
 
 
 def dose_of(ladder: Ladder, group: Interleaved, files: Sequence[Path]) -> dict[str, Any]:
@@ -82,7 +87,7 @@ def moving_counters(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, l
     if records is None:
         return {}
     found = {}
-    for name in ("instructions", *WORK):
+    for name in WORK:
         entries = [record["total"].get(name) for record in records]
         if all(entry and entry["stable"] for entry in entries):
             values = [float(entry["value"]) for entry in entries]

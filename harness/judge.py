@@ -36,7 +36,7 @@ def judge_contrasts(
     Group records of each process and then the verdicts are appended to `out`. A contrast whose
     cells fail has a record of verdict `unclear` that says why.
     """
-    groups = [Interleaved(cells_of(contrast), len(contrasts)) for contrast in contrasts]
+    groups = groups_of(contrasts)
     interleave(groups, options, device, out, progress)
     records = [
         verdict_of(contrast, group, options, files)
@@ -45,6 +45,11 @@ def judge_contrasts(
     for record in records:
         store.append_line(out, record)
     return records
+
+
+def groups_of(contrasts: Sequence[Contrast]) -> list[Interleaved]:
+    """What to interleave; all contrasts are judged together."""
+    return [Interleaved(cells_of(contrast), len(contrasts)) for contrast in contrasts]
 
 
 def cells_of(contrast: Contrast) -> tuple[Cell, Cell]:

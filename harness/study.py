@@ -137,7 +137,7 @@ def _unnamed(line: Line) -> Contrast:
 
 
 def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
-    asked = (contrast.name, contrast.knob, contrast.one, contrast.other, contrast.predicts)
+    asked = (contrast.name, contrast.knob, contrast.one, contrast.other, contrast.predicts or "")
     if line is None:
         return (*asked, f"not judged: pagebench judge {contrast.name}", "", "", "", "")
     time = line["time"]

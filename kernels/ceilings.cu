@@ -8,7 +8,7 @@ constexpr int LOADS = 4;  // 16-byte loads a lane, all under way before the firs
 extern "C" __global__ void ceil_empty() {}
 
 // `rounds` times 512 FFMA a warp.
-extern "C" __global__ void __launch_bounds__(1024) ceil_fma(float *out, uint64_t rounds) {
+extern "C" __global__ void __launch_bounds__(512, 4) ceil_fma(float *out, uint64_t rounds) {
   const float a = 0.5f + 0.0001f * threadIdx.x, b = 1.0f - 0.0001f * threadIdx.x;
   float x[CHAINS];
   for (int i = 0; i < CHAINS; ++i) x[i] = threadIdx.x + i;
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(1024) ceil_fma(float *out, uint64_t
 
 // `rounds` times 256 FFMA and 256 LOP3 a warp, in turn: either pipe alone takes an instruction
 // every second cycle on some chips, both together one every cycle.
-extern "C" __global__ void __launch_bounds__(1024) ceil_issue(float *out, uint64_t rounds) {
+extern "C" __global__ void __launch_bounds__(512, 4) ceil_issue(float *out, uint64_t rounds) {
   const float a = 0.5f + 0.0001f * threadIdx.x, b = 1.0f - 0.0001f * threadIdx.x;
   const uint32_t mask = threadIdx.x * 0x9e3779b1u;
   float x[CHAINS];
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(1024) ceil_issue(float *out, uint64
 }
 
 // `rounds` times 64 mma.sync m16n8k16 a warp, bf16 in and fp32 out, values between 1 and 2.
-extern "C" __global__ void __launch_bounds__(1024) ceil_matrix(float *out, uint64_t rounds) {
+extern "C" __global__ void __launch_bounds__(512, 2) ceil_matrix(float *out, uint64_t rounds) {
   uint32_t a[4], b[2];
   float d[CHAINS][4];
   for (int i = 0; i < 4; ++i) a[i] = 0x3f803f80u | ((threadIdx.x * 0x9e3779b1u + i) & 0x007f007fu);
@@ -67,12 +67,13 @@ extern "C" __global__ void __launch_bounds__(1024) ceil_matrix(float *out, uint6
   if (sum == 1234.5f) out[0] = sum;
 }
 
-// Every block reads all `tiles` of `in`, `rounds` times, past L1; a tile is LOADS x 16 bytes a
-// thread. Blocks begin at places spread over the window, or all would ask one slice at a time.
-extern "C" __global__ void __launch_bounds__(1024)
+// Every block reads `tiles` of its own of `in`, `rounds` times, past L1; a tile is LOADS x 16 bytes a
+// thread. Its own, because requests of several SMs for one line are merged on their way to the L2.
+extern "C" __global__ void __launch_bounds__(512, 4)
 ceil_l2(float *out, uint64_t rounds, const float4 *in, uint64_t tiles) {
-  const float4 *mine = in + threadIdx.x / 32 * LOADS * 32 + threadIdx.x % 32;
-  int tile = uint64_t(blockIdx.x) * tiles / gridDim.x;
+  const float4 *mine = in + blockIdx.x * tiles * LOADS * blockDim.x
+                       + threadIdx.x / 32 * LOADS * 32 + threadIdx.x % 32;
+  int tile = 0;
   float sum = 0;
 #pragma unroll 1
   for (int left = int(rounds * tiles); left > 0; --left) {

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
-# Counters that are device work; rates and the instructions of spin waits are not.
+# Counters that are device work; rates are not.
 WORK = (
+    "instructions",
     *("ldg", "ldgsts", "tma", "local_loads", "local_stores", "l1_requests", "l1_sectors"),
     *("l2_requests", "l2_sectors", "dram_read_bytes"),
 )

@@ -23,6 +23,8 @@ from pagebench.harness import ceilings as measuring
 from pagebench.harness import judge as judging
 from pagebench.harness.ceilings import COMPUTE, diagnose, measure_ceilings, newest_ceilings
 from pagebench.harness.cell import Cell
+from pagebench.harness.interleave import Interleaved
+from pagebench.harness.run import Options
 from pagebench.kernels import ceilings as probes
 from pagebench.kernels.cubin import compile_cubin
 from pagebench.kernels.device import CPU, Device
@@ -165,30 +167,41 @@ def tensor(nbytes: int) -> Any:
     return SimpleNamespace(nbytes=nbytes, data_ptr=lambda: 4096)
 
 
-@pytest.mark.parametrize("warps", probes.WARPS)
-@pytest.mark.parametrize("kernel", probes.INSTRUCTIONS)
+@pytest.mark.parametrize(
+    ("kernel", "warps"),
+    [(kernel, warps) for kernel in probes.INSTRUCTIONS for warps in probes.WARPS[kernel]],
+)
 def test_a_call_does_the_same_work_however_many_warps_share_it(kernel: str, warps: int) -> None:
     module: Any = Launches()
     probe = probes.instructions(module, kernel, 132, warps, tensor(4))
     probe.run()
     ((name, blocks, threads, _, rounds),) = module.seen
-    assert (name, blocks, threads) == (kernel, 132, 32 * warps)
+    assert (name, blocks * threads) == (kernel, 132 * 32 * warps)
+    assert threads <= 512
     assert probe.work == 132 * warps * rounds * probes.INSTRUCTIONS[kernel]
     assert probe.work == 132 * 16384 * probes.INSTRUCTIONS[kernel]
 
 
-@pytest.mark.parametrize("warps", probes.WARPS)
-@pytest.mark.parametrize("window", [15 << 20, 3 << 19, 24 << 20])
+@pytest.mark.parametrize(
+    ("warps", "window"),
+    [(warps, mib << 20) for mib in (3, 20, 24) for warps in probes.l2_warps(132, mib << 20)],
+)
 def test_the_l2_probe_stays_in_its_window_and_counts_its_bytes(warps: int, window: int) -> None:
     module: Any = Launches()
     probe = probes.l2_read(module, 132, warps, tensor(window), tensor(4))
     probe.run()
     ((_, blocks, threads, _, rounds, _, tiles),) = module.seen
     tile = threads * probes.L2_LOADS * 16
-    assert 0 <= window - tiles * tile < tile
+    assert blocks * threads == 132 * 32 * warps
+    assert 0 < blocks * tiles * tile <= window
     assert probe.work == blocks * rounds * tiles * tile
     assert 2**31 < probe.work <= 2**32
     assert rounds * tiles < 2**31
+
+
+def test_a_small_l2_holds_fewer_warps_of_the_probe() -> None:
+    assert probes.l2_warps(132, 20 << 20) == (8, 16, 32, 64)
+    assert probes.l2_warps(80, 2 << 20) == (8,)
 
 
 def test_launches_are_counted() -> None:
@@ -383,19 +396,17 @@ def test_another_gpu_or_state_of_the_cache_is_not_diagnosed(
     assert diagnose(counters, gpu, l2, 225.0, files) is None
 
 
-def test_a_verdict_takes_the_binding_of_cell_b_from_its_own_pair(files: list[Path]) -> None:
-    cells = (Cell.parse("xqa_shared_p16"), Cell.parse("xqa_shared_p64"))
-    pairs = files[-1].with_name("pairs.jsonl")
-    pair = {
-        "kind": "pair", "status": "measured", "cells": [cell.name for cell in cells], "l2": "cold",
-        "environment": {"gpu": GPU}, "quads": [[900.0, 200.0, 210.0, 900.0]],
-    }  # fmt: skip
-    store.append_line(pairs, pair)
-    said = judging.binding_of(cells, files, pairs)
+def test_a_verdict_takes_the_binding_of_cell_b_from_its_own_times(files: list[Path]) -> None:
+    group = Interleaved((Cell.parse("xqa_shared_p16"), Cell.parse("xqa_shared_p64")), 1)
+    group.add({
+        "status": "measured", "environment": {"gpu": GPU}, "resolved": [{}, {}], "floor_us": 2.5,
+        "rounds": [[900.0, 200.0, 210.0, 900.0]],
+    })  # fmt: skip
+    said = judging.binding_of(group, Options(), files)
     assert said is not None
     assert "of the 205.0 measured" in said
-    assert judging.binding_of((cells[1], cells[0]), files, pairs) is None
-    assert judging.binding_of(cells, files[:2], pairs) is None
+    assert judging.binding_of(group, Options(l2="warm"), files) is None
+    assert judging.binding_of(group, Options(), files[:2]) is None
 
 
 def test_the_table_of_ceilings_shows_every_one() -> None:

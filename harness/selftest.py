@@ -1,0 +1,109 @@
+"""Plant known work in our own kernels, and require the instruments to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.harness.contrasts import PLANTED
+from pagebench.harness.judge import judge_contrasts, newest_counters
+from pagebench.harness.profile import predict_counters, profile
+from pagebench.harness.run import Options
+from pagebench.kernels.device import Device
+from pagebench.profiles.ncu import Setting
+
+PLANTED_SCHEMA = 1
+Line = dict[str, Any]
+
+
+def planted_cells() -> tuple[Cell, ...]:
+    names = (name for contrast in PLANTED for name in (contrast.one, contrast.other))
+    return tuple(map(Cell.parse, dict.fromkeys(names)))
+
+
+def selftest(
+    options: Options, device: Device, out: Path, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Count and judge the planted cells; a planted record, after all it rests on, in `out`.
+
+    NcuError where nothing can be counted.
+    """
+    for record in profile(planted_cells(), device, Setting(), progress=progress):
+        store.append_line(out, record)
+    verdicts = judge_contrasts(PLANTED, options, device, [out], out, progress)
+    record = planted_record(verdicts, [out])
+    store.append_line(out, record)
+    return record
+
+
+def planted_record(verdicts: Sequence[Line], files: Sequence[Path]) -> dict[str, Any]:
+    """What was planted, what each instrument found, and the smallest effect it would find."""
+    quiet = next(line for line in verdicts if line["contrast"] == PLANTED[0].name)
+    rows = [row for line in verdicts for row in _rows(line, files)]
+    return {
+        "kind": "planted",
+        "schema": PLANTED_SCHEMA,
+        "rows": rows,
+        "found_all": all(row["right"] for row in rows),
+        "detectable": quiet["time"] and quiet["time"]["detectable"],
+        "environment": quiet["environment"],
+    }
+
+
+def _rows(line: Line, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The verdict's word, and the planted amount where there is one."""
+    cells = tuple(map(Cell.parse, line["cells"]))
+    word = {
+        "cell": line["cells"][1],
+        "instrument": "verdict",
+        "planted": line["predicted"],
+        "found": line["verdict"],
+        "right": line["predicted"] == line["verdict"],
+    }
+    rows = [word]
+    if cells[1].shape.planted_loads:
+        rows.append(_loads(cells, files))
+    if cells[1].shape.planted_ns and line["time"]:
+        rows.append(_spin(cells[1], line))
+    return rows
+
+
+def _loads(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, Any]:
+    """LDG that were planted by construction, and those that the counter shows more."""
+    records = newest_counters(cells, files)
+    planted, found = 0, None
+    if records:
+        capability = tuple(records[0]["environment"]["capability"])
+        predicted = [
+            predict_counters(cell, record["resolved"], capability)["ldg"]
+            for cell, record in zip(cells, records, strict=True)
+        ]
+        planted = predicted[1] - predicted[0]
+        counted = [record["total"]["ldg"]["value"] for record in records]
+        found = counted[1] - counted[0]
+    return {
+        "cell": cells[1].name,
+        "instrument": "counter (LDG)",
+        "planted": planted,
+        "found": found,
+        "right": found == planted,
+    }
+
+
+def _spin(cell: Cell, line: Line) -> dict[str, Any]:
+    """Microseconds that were planted, and those that the clock shows more, with the interval."""
+    before, time = line["time_us"][0], line["time"]
+    low, found, high = ((time[name] - 1) * before for name in ("low", "ratio", "high"))
+    planted = cell.shape.planted_ns / 1e3
+    return {
+        "cell": cell.name,
+        "instrument": "clock (us)",
+        "planted": planted,
+        "found": round(found, 3),
+        "low": round(low, 3),
+        "high": round(high, 3),
+        "right": low <= planted <= high,
+    }

@@ -1,0 +1,118 @@
+"""Measure what a study draws, on the GPU at hand: ceilings, timings, counters, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from pagebench.harness import attack as attacks
+from pagebench.harness import dose as dosing
+from pagebench.harness import judge as judging
+from pagebench.harness import store
+from pagebench.harness.ceilings import measure_ceilings
+from pagebench.harness.cell import Cell
+from pagebench.harness.contrasts import CONTRASTS, LADDERS, PLANTED, Contrast
+from pagebench.harness.interleave import Interleaved, interleave
+from pagebench.harness.profile import profile
+from pagebench.harness.run import default_options, refusal
+from pagebench.harness.selftest import planted_record
+from pagebench.harness.suites import find_suite
+from pagebench.harness.sweep import jobs, sweep
+from pagebench.harness.worker import Pool
+from pagebench.kernels.device import Device
+from pagebench.profiles.ncu import NcuError, Setting
+
+Progress = Callable[[str], None]
+SUITES = ("plan", "placements", "pages")
+# The Nsight comparison's footprints: 0.13, 1.07 and 4.3 GB.
+COUNTED = tuple(
+    f"fidecode_distinct{where}_p1_b{batch}_l8192"
+    for batch in (4, 32, 128)
+    for where in ("", "_block128", "_scatter")
+)
+
+
+def measure_study(device: Device, out: Path, progress: Progress) -> None:
+    """Append everything to `out`, part by part. ValueError where there is no GPU to measure."""
+    if device.kind != "cuda":
+        raise ValueError("a study measures a GPU; without one, draw from records: RUN=FILE")
+    began = monotonic()
+
+    def tell(text: str) -> None:
+        progress(f"{monotonic() - began:4.0f} s  {text}")
+
+    store.append_line(out, measure_ceilings(device, tell))
+    for suite in SUITES:
+        _time(suite, device, out, tell)
+    _count(device, out, tell)
+    _conclude(device, out, tell)
+
+
+def _time(suite: str, device: Device, out: Path, progress: Progress) -> None:
+    found = find_suite(suite)
+    options = default_options(device, found.boundary)
+    todo = jobs(found.cells, options, [options.clock], [options.l2], 1)
+    with Pool(device) as pool:
+        for number, record in enumerate(sweep(todo, out, pool, device, lambda job, stage: None)):
+            progress(f"{suite} {number + 1} of {len(todo)}: {record.cell} {record.status}")
+
+
+def counted_cells(device: Device) -> list[Cell]:
+    """Cells of contrasts and ladders, and of the Nsight comparison, that this device can run."""
+    pairs = [name for c in (*CONTRASTS, *PLANTED) for name in (c.one, c.other)]
+    ladders = [name for ladder in LADDERS for name in ladder.cells]
+    cells = map(Cell.parse, dict.fromkeys([*pairs, *ladders, *COUNTED]))
+    return [cell for cell in cells if refusal(cell, device) is None]
+
+
+def _count(device: Device, out: Path, progress: Progress) -> None:
+    """Counters; where they cannot be had, that is said and the study goes on without."""
+    try:
+        records = profile(counted_cells(device), device, Setting(), progress=progress)
+    except (NcuError, RuntimeError) as error:
+        progress(f"no counters: {error}")
+        return
+    for record in records:
+        store.append_line(out, record)
+
+
+def _conclude(device: Device, out: Path, progress: Progress) -> None:
+    """Interleave contrasts, planted effects, ladders and attacks in the same fresh processes."""
+    contrasts, planted = judging.groups_of(CONTRASTS), judging.groups_of(PLANTED)
+    ladders = dosing.groups_of(LADDERS)
+    positive = judging.cells_of(next(c for c in CONTRASTS if c.name == "positive"))
+    scaled = attacks.groups_of(attacks.scaled(positive))
+    switched = attacks.groups_of(attacks.switched(positive, device, None))
+    groups = [*contrasts, *planted, *ladders, *scaled, *switched]
+    interleave(groups, default_options(device), device, out, progress)
+    _append(_verdicts(CONTRASTS, contrasts, device, out), out)
+    found = _verdicts(PLANTED, planted, device, out)
+    _append([*found, planted_record(found, [out])], out)
+    for ladder, group in zip(LADDERS, ladders, strict=True):
+        _try(partial(dosing.dose_of, ladder, group, [out]), out, progress)
+    _try(partial(attacks.attack_of, "context", scaled), out, progress)
+    _try(partial(attacks.attack_of, "kernel", switched), out, progress)
+
+
+def _verdicts(
+    contrasts: Sequence[Contrast], groups: Sequence[Interleaved], device: Device, out: Path
+) -> list[dict[str, Any]]:
+    options = default_options(device)
+    pairs = zip(contrasts, groups, strict=True)
+    return [judging.verdict_of(contrast, group, options, [out]) for contrast, group in pairs]
+
+
+def _append(records: Sequence[dict[str, Any]], out: Path) -> None:
+    for record in records:
+        store.append_line(out, record)
+
+
+def _try(make: Callable[[], dict[str, Any]], out: Path, progress: Progress) -> None:
+    """One conclusion; a group that has no times costs its own alone."""
+    try:
+        store.append_line(out, make())
+    except ValueError as error:
+        progress(f"no conclusion: {error}")
