@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIZES = tuple(2**power for power in range(22, 34))  # 4 MB to 8.6 GB
-TILES = (2048, 4096, 8192)  # float32 elements a program reads at a time
-PROGRAMS_A_SM = 8
+# The DRAM probe: float32 elements that a program reads at a time, and programs an SM. Short reads
+# need small tiles to reach every SM, long ones large tiles to keep the DRAM busy.
+SHORT_BELOW = 2**27
+SHORT_PROBES = (2048, (8, 16, 32))
+LONG_PROBES = (8192, (2, 4, 8))
 RULE = Rule(least=20, seconds=0.2)
 WARM_UP_S = 0.03
 # The ceilings of instructions: the probe's kernel, and what one of its instructions counts for.
@@ -65,7 +68,6 @@ def measure_ceilings(device: Device, progress: Callable[[str], None]) -> dict[st
         "l2_read_gbps": _l2_read(session, module, progress),
         **{name: _compute(session, module, name, progress) for name in COMPUTE},
         "dram_read": _dram_read(session, progress),
-        "tiles": list(TILES),
         "environment": session.facts_now(),
     }
 
@@ -129,7 +131,7 @@ def _time_us(session: Session, run: Callable[[], object], l2: str) -> tuple[floa
 
 
 def _dram_read(session: Session, progress: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The best bandwidth at each size that memory holds, over tile sizes, and if it saturates."""
+    """The best bandwidth at each size that memory holds, over programs, and if it saturates."""
     import torch
 
     free = free_bytes(session.device) or 0
@@ -137,10 +139,9 @@ def _dram_read(session: Session, progress: Callable[[str], None]) -> list[dict[s
     source = torch.randn(max(sizes) // 4, device=session.device.torch_name)
     curve = []
     for size in sizes:
-        gbps = [
-            size / _time_us(session, probe(source[: size // 4], tile), "cold")[0] / 1e3
-            for tile in TILES
-        ]
+        tile, programs = SHORT_PROBES if size < SHORT_BELOW else LONG_PROBES
+        calls = [probe(source[: size // 4], tile, count) for count in programs]
+        gbps = [size / _time_us(session, call, "cold")[0] / 1e3 for call in calls]
         progress(f"dram_read of {size / 1e6:,.0f} MB: {max(gbps):,.0f} GB/s")
         curve.append(
             {"bytes_read": size, "gbps": round(max(gbps), 1), "saturated": is_saturated(gbps)}
@@ -148,14 +149,14 @@ def _dram_read(session: Session, progress: Callable[[str], None]) -> list[dict[s
     return curve
 
 
-def probe(source: Tensor, tile: int) -> Callable[[], object]:
+def probe(source: Tensor, tile: int, programs_an_sm: int) -> Callable[[], object]:
     """A call that reads `source`, float32 [n], once."""
     import torch
 
     from pagebench.kernels.triton_probe import stream_read
 
     count, device = len(source), source.device
-    programs = min(-(-count // tile), max(1, multiprocessors(device)) * PROGRAMS_A_SM)
+    programs = min(-(-count // tile), max(1, multiprocessors(device)) * programs_an_sm)
     sums = torch.empty(programs, device=device)
     return lambda: stream_read[(programs,)](source, sums, count, TILE=tile, num_warps=4)
 

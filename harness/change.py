@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 
-LOOKS = (3, 5, 8)  # processes after which a decision may be made
+LOOKS = (4, 6, 8)  # processes after which a decision may be made
 ERROR = 0.05  # chance of a wrong "changed", all looks together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
 LEAST_EFFECT = 0.002  # a smaller difference is decided but not worth a word

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from pagebench.harness import store
 from pagebench.harness.choose import DeviceName, say
 from pagebench.harness.sweep import default_path
 from pagebench.kernels.device import find_device
@@ -44,7 +43,6 @@ def _measured(device: str, out: Path) -> Path:
     from pagebench.harness.study_run import measure_study
 
     path = out / f"study_{default_path().name}"
-    store.check_appendable(path)
     measure_study(find_device(device), path, say)
     print(path)
     return path

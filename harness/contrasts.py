@@ -65,10 +65,12 @@ LADDERS = tuple(
 
 LONG = "tritontile_distinct_p64_l32768"  # 8 requests, 1.07 GB of KV, splits and so a merge
 SPIN_NS = 2500  # one per cent of what the call takes on an H200
+LONG_SPIN_NS = 1_000_000
 PLANTED = (
     Contrast("planted nothing", "nothing", LONG, LONG, "absent", "A against A must be quiet"),
-    Contrast("planted few loads", "planted loads", LONG, f"{LONG}_x2", "hidden",
-             "two more index loads a tile, behind the DRAM traffic"),
+    Contrast("planted hidden loads", "planted loads", f"{LONG}_y{LONG_SPIN_NS}",
+             f"{LONG}_x1_y{LONG_SPIN_NS}", "hidden",
+             "one more index load a tile, in a call that waits a millisecond besides"),
     Contrast("planted many loads", "planted loads", LONG, f"{LONG}_x64", "exposed",
              "64 more index loads a tile cost more than reading the tile"),
     Contrast("planted spin", "planted ns", LONG, f"{LONG}_y{SPIN_NS}", "unexplained",

@@ -27,10 +27,21 @@ FIELDS = {
         "environment",
         "resolved",
     ),
-    "verdict": ("cells", "verdict", "headline", "predicted", "because", "time", "work"),
+    "verdict": (
+        "contrast",
+        "knob",
+        "cells",
+        "verdict",
+        "headline",
+        "predicted",
+        "because",
+        "time",
+        "work",
+    ),
+    "attack": ("attack", "cells", "word", "variants"),
     "ceilings": ("gpu", "dram_read"),
     "dose": ("regime", "pages", "time_us", "counters", "follows", "because"),
-    "planted": ("rows",),
+    "planted": ("rows", "detectable"),
 }
 
 
@@ -75,6 +86,7 @@ class Recorded:
     ceilings: tuple[Line, ...]
     doses: tuple[Line, ...]
     planted: tuple[Line, ...]
+    attacks: tuple[Line, ...]
 
     def timed(self, cells: Sequence[str], boundary: str = "run") -> dict[str, Timed]:
         """The cells that one run holds: of the run that has the most of them, the last such."""
@@ -102,7 +114,14 @@ class Recorded:
         """What was measured, and in which environment, of every record that says so."""
         for file, record in self.timings():
             yield file, record.environment
-        for line in (*self.counters, *self.ceilings, *self.doses, *self.planted, *self.verdicts):
+        for line in (
+            *self.counters,
+            *self.ceilings,
+            *self.doses,
+            *self.planted,
+            *self.verdicts,
+            *self.attacks,
+        ):
             if line.get("environment"):
                 yield f"{line['kind']} records", line["environment"]
 
@@ -118,6 +137,7 @@ def read(paths: Sequence[Path]) -> Recorded:
         ceilings=_lines(paths, "ceilings"),
         doses=_lines(paths, "dose"),
         planted=_lines(paths, "planted"),
+        attacks=_lines(paths, "attack"),
     )
     if not any(getattr(found, name) for name in Recorded.__slots__ if name != "left_out"):
         raise ValueError(f"no record that a study draws in {', '.join(map(str, paths))}")

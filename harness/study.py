@@ -98,9 +98,10 @@ def headlines(recorded: Recorded) -> Section:
 
 
 def _contrast_of(line: Line) -> str:
-    known = _known(line)
     one, other = line["cells"]
-    return f"{known.name} ({known.knob})" if known else f"`{one}` against `{other}`"
+    return (
+        f"{line['contrast']} ({line['knob']})" if line["contrast"] else f"`{one}` against `{other}`"
+    )
 
 
 def _known(line: Line) -> Contrast | None:
@@ -117,7 +118,7 @@ def matrix(recorded: Recorded) -> Section:
     verdicts = newest_verdicts(recorded)
     lines = {contrast: verdicts.pop((contrast.one, contrast.other), None) for contrast in CONTRASTS}
     rows = [_matrix_row(contrast, line) for contrast, line in lines.items()]
-    others = [_matrix_row(_unnamed(line), line) for line in verdicts.values()]
+    others = [_matrix_row(_of_record(line), line) for line in verdicts.values()]
     found = [*lines.values(), *verdicts.values()]
     judged = [line for line in found if line]
     table = table_of(
@@ -131,9 +132,9 @@ def matrix(recorded: Recorded) -> Section:
     return Section("matrix", "Verdict matrix", tables=(table,), commands=commands)
 
 
-def _unnamed(line: Line) -> Contrast:
+def _of_record(line: Line) -> Contrast:
     one, other = line["cells"]
-    return Contrast("", "", one, other, line["predicted"] or "", "")
+    return Contrast(line["contrast"], line["knob"], one, other, line["predicted"])
 
 
 def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
@@ -144,8 +145,10 @@ def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
     return (
         *asked,
         f"{SHAPES.get(line['verdict'], '')} {line['verdict']}{' ≠' if _failed(line) else ''}",
-        f"{time['ratio']:.4f} [{time['low']:.4f}, {time['high']:.4f}]",
-        f"{time['detectable']:.2%}",
+        f"{time['ratio']:.4f} [{time['low']:.4f}, {time['high']:.4f}]"
+        if time is not None
+        else "no time",
+        f"{time['detectable']:.2%}" if time is not None else "",
         _moved(line["work"]),
         _binding(line["because"]),
     )
@@ -232,13 +235,18 @@ def dose(recorded: Recorded) -> Section:
         return Section("dose", "Dose and response",
                        missing="No dose records: `make study` measures them.")  # fmt: skip
     text = tuple(
-        f"{regime}: the time follows {', '.join(line['follows']) or 'no counter'}. "
+        f"{regime}: the time follows {_follows(line)}. "
         + " ".join(f"{reason.rstrip('.')}." for reason in line["because"])
         for regime, line in newest.items()
     )
     drawn = tuple(_dose_figure(number, line) for number, line in enumerate(newest.values()))
     return Section("dose", "Dose and response", text, tuple(map(_dose_table, newest.values())),
                    drawn, ("make study",))  # fmt: skip
+
+
+def _follows(line: Line) -> str:
+    """Counters that explain every step, one or several together."""
+    return " or ".join(" with ".join(names) for names in line["follows"]) or "no counter"
 
 
 def _dose_figure(number: int, line: Line) -> Figure:
@@ -391,7 +399,7 @@ def _strip(number: int, timed: Timed) -> Figure:
 
 # --- Planted effects ------------------------------------------------------------------------------
 
-PLANTED = ("cell", "planted", "found", "low", "high", "word")
+PLANTED = ("cell", "instrument", "planted", "found", "low", "high", "right")
 
 
 def planted(recorded: Recorded) -> Section:
@@ -403,14 +411,49 @@ def planted(recorded: Recorded) -> Section:
     if not rows:
         return Section("planted", "Planted effects",
                        missing="No planted effects: `make study` measures them.")  # fmt: skip
+    text = tuple(
+        f"The smallest effect that would be found in this call is {line['detectable']:.2%}."
+        for line in recorded.planted if line["detectable"]
+    )  # fmt: skip
     table = table_of("Known work put into our own kernels", PLANTED, rows)
-    return Section("planted", "Planted effects", tables=(table,), commands=("make study",))
+    return Section("planted", "Planted effects", text, (table,), commands=("pagebench selftest",))
 
 
 def _planted(value: Any) -> str:
-    if value is None:
-        return ""
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "yes", False: "NO"}[value]
     return f"{value:,.5g}" if isinstance(value, float) else str(value)
+
+
+# --- Attacks --------------------------------------------------------------------------------------
+
+VARIANTS = ("A", "B", "B over A", "us", "interval", "time", "work predicted")
+
+
+def attacks(recorded: Recorded) -> Section:
+    """What became of an effect with another context or another kernel."""
+    if not recorded.attacks:
+        return Section("attacks", "Attacks on the mechanism",
+                       missing="No attack in these files: `pagebench attack HOW A B`.")  # fmt: skip
+    text = tuple(
+        f"{' against '.join(line['cells'])}, another {line['attack']}: **{line['word']}**."
+        for line in recorded.attacks
+    )
+    tables = tuple(
+        table_of(f"Another {line['attack']}", VARIANTS, tuple(map(_variant, line["variants"])))
+        for line in recorded.attacks
+    )
+    commands = tuple(
+        f"pagebench attack {line['attack']} {' '.join(line['cells'])}" for line in recorded.attacks
+    )
+    return Section("attacks", "Attacks on the mechanism", text, tables, commands=commands)
+
+
+def _variant(variant: Line) -> tuple[str, ...]:
+    low, middle, high = variant["delta_us"]
+    work = ", ".join(f"{name} {value:+,.0f}" for name, value in variant["work"].items())
+    return (*variant["cells"], f"{variant['time']['ratio']:.4f}", f"{middle:+.2f}",
+            f"{low:+.2f} to {high:+.2f}", variant["time"]["word"], work)  # fmt: skip
 
 
 # --- Reproduce ------------------------------------------------------------------------------------
@@ -430,4 +473,4 @@ def reproduce(sections: Sequence[Section]) -> Section:
 
 
 MAKERS = (headlines, environment, matrix, gather, nsight, plan, xqa_pages, distinct, replay, dose,
-          ceilings, modes, planted)  # fmt: skip
+          attacks, ceilings, modes, planted)  # fmt: skip

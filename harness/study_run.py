@@ -36,9 +36,10 @@ COUNTED = tuple(
 
 
 def measure_study(device: Device, out: Path, progress: Progress) -> None:
-    """Append everything to `out`, part by part. ValueError where there is no GPU to measure."""
+    """Append everything to `out`, part by part. ValueError where there is no GPU, or no way to `out`."""
     if device.kind != "cuda":
         raise ValueError("a study measures a GPU; without one, draw from records: RUN=FILE")
+    store.check_appendable(out)
     began = monotonic()
 
     def tell(text: str) -> None:

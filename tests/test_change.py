@@ -96,11 +96,12 @@ def test_the_interval_encloses_the_ratio_and_states_what_it_would_find() -> None
 
 
 def test_processes_are_added_until_a_look_decides() -> None:
-    assert not may_stop([0.02, 0.02])
-    assert may_stop([0.02, 0.0201, 0.0199])
-    assert not may_stop([0.02, 0.0201, 0.0199, 0.02])  # no look after four
-    assert not may_stop([0.0, 0.05, -0.05])
-    assert may_stop([0.0, 0.05, -0.05, 0.0, 0.05, -0.05, 0.0, 0.05][: LOOKS[-1]])
+    first, *_, last = LOOKS
+    assert not may_stop([0.02, 0.0201, 0.0199][: first - 1])
+    assert may_stop([0.02, 0.0201, 0.0199, 0.02][:first])
+    assert not may_stop([0.02, 0.0201, 0.0199, 0.02, 0.02][: first + 1])  # no look there
+    assert not may_stop([0.0, 0.05, -0.05, 0.0][:first])
+    assert may_stop([0.0, 0.05, -0.05, 0.0, 0.05, -0.05, 0.0, 0.05][:last])
 
 
 def test_one_process_is_no_evidence() -> None:

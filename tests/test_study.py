@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -24,12 +24,12 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
 from pagebench.harness.contrasts import CONTRASTS
 from pagebench.harness.figures import strip
-from pagebench.harness.judge import verdict_record
+from pagebench.harness.judge import headline, time_sentence
 from pagebench.harness.recorded import Timed, read
 from pagebench.harness.section import Section, Table, ratio, table_of
 from pagebench.harness.stats import Modes, Summary
 from pagebench.harness.study import Study, study
-from pagebench.profiles.verdict import Work
+from pagebench.profiles.verdict import Work, judge
 
 H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
 NAMES = ("placements", "pages", "plan", "counters", "counters_shared_dram", "kernels", "repeats")
@@ -38,16 +38,21 @@ pytestmark = pytest.mark.skipif(not H200.exists(), reason="the records are not i
 
 SECTIONS = [
     "verdicts", "environment", "matrix", "gather", "nsight", "plan", "pages", "distinct", "replay",
-    "dose", "ceilings", "modes", "planted", "reproduce",
+    "dose", "attacks", "ceilings", "modes", "planted", "reproduce",
 ]  # fmt: skip
 ALIKE = {"symbol": True, "launch": True, "resources": True}
 
 
 def verdict(name: str, change: Change, changed: dict[str, float]) -> dict[str, Any]:
     contrast = next(each for each in CONTRASTS if each.name == name)
-    cells = (Cell.parse(contrast.one), Cell.parse(contrast.other))
     work = Work(changed, ("ldg", "dram_read_bytes"), tuple(changed), ALIKE)
-    return verdict_record(cells, change, 80.0, work, contrast.predicts)
+    found = judge(change.word, time_sentence(change, 1), work, 80.0)
+    return {
+        "kind": "verdict", "schema": 1, "contrast": name, "knob": contrast.knob,
+        "cells": [contrast.one, contrast.other], "verdict": found.word,
+        "headline": headline(found, contrast.predicts), "predicted": contrast.predicts,
+        "because": list(found.because), "time": asdict(change), "work": asdict(work),
+    }  # fmt: skip
 
 
 SAME = Change("same", 1.0012, 0.9975, 1.0049, 3, 0.0061)
@@ -65,11 +70,15 @@ OTHER_KINDS = [
                    for power in range(24, 34)]},
     {"kind": "dose", "schema": 1, "regime": "shared", "pages": [16, 32, 64, 128],
      "time_us": [[7.0, 8.25, 9.0], [5, 6, 7], [4, 5, 6], [4, 5, 6]],
-     "counters": {"ldg": [4000, 2000, 1000, 1000], "tma": [0, 0, 0, 0]}, "follows": ["ldg"],
+     "counters": {"ldg": [4000, 2000, 1000, 1000], "tma": [0, 0, 0, 0]}, "follows": [["ldg"]],
      "because": ["made up"]},
     {"kind": "planted", "schema": 1, "rows": [
-        {"cell": "tritontile_distinct_p64_x4", "planted": 1.25, "found": 1.24, "low": 1.23,
-         "high": 1.26, "word": "found"}]},
+        {"cell": "tritontile_distinct_p64_y1250", "instrument": "clock (us)", "planted": 1.25,
+         "found": 1.24, "low": 1.23, "high": 1.26, "right": True}], "detectable": 0.007},
+    {"kind": "attack", "schema": 1, "attack": "kernel", "word": "reverses",
+     "cells": ["xqa_shared_p64", "xqa_shared_p16"],
+     "variants": [{"cells": ["xqa_shared_p64", "xqa_shared_p16"], "time": asdict(SLOWER),
+                   "delta_us": [30.0, 40.5, 50.0], "work": {"ldg": 304128}}]},
 ]  # fmt: skip
 
 
@@ -122,7 +131,7 @@ def test_sections_stand_in_order_and_one_without_records_says_what_makes_them(
 ) -> None:
     assert [each.anchor for each in drawn.sections] == SECTIONS
     lacking = [each.anchor for each in drawn.sections if each.missing]
-    assert lacking == ["verdicts", "matrix", "dose", "ceilings", "planted"]
+    assert lacking == ["verdicts", "matrix", "dose", "attacks", "ceilings", "planted"]
     assert all("`" in section(drawn, anchor).missing for anchor in lacking)
 
 
@@ -222,7 +231,14 @@ def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
     of_ceiling = dict(zip(column(reached, "cell"), column(reached, "of the ceiling"), strict=True))
     gbps = 1_073_741_824 / medians("pages")["xqa_distinct_p128_b32_l8192"] / 1e3
     assert of_ceiling["xqa_distinct_p128_b32_l8192"] == f"{gbps / 4600:.1%}"  # 2^30 bytes
-    assert section(whole, "planted").tables[0].rows[0][1:3] == ("1.25", "1.24")
+    assert section(whole, "planted").tables[0].rows[0][2:] == (
+        "1.25",
+        "1.24",
+        "1.23",
+        "1.26",
+        "yes",
+    )
+    assert section(whole, "attacks").tables[0].rows[0][3:5] == ("+40.50", "+30.00 to +50.00")
 
 
 def test_every_bimodal_timing_has_its_strip(drawn: Study) -> None:
@@ -370,7 +386,7 @@ def test_input_that_cannot_be_drawn_is_one_line_and_exit_2(tmp_path: Path) -> No
         "no record that a study draws": [str(H200 / "speed.jsonl")],
         "no record that a study draws in empty": ["empty.jsonl"],
         "name results files": [],
-        "--measure is not there yet": ["--measure"],
+        "a study measures a GPU": ["--measure", "--device", "cpu"],
         "No such file": ["nowhere.jsonl"],
         "NVIDIA B200, NVIDIA H200": [str(H200 / "plan.jsonl"), str(another_gpu(tmp_path))],
         "a verdict record lacks time": [str(named(tmp_path / "lacks.jsonl", verdict_without))],

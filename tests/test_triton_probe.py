@@ -16,7 +16,7 @@ from pagebench.harness.ceilings import probe
 
 torch.manual_seed(0)
 source = torch.randn(5000)
-run = probe(source, 256)
+run = probe(source, 256, 8)
 run()
 tensors = [c.cell_contents for c in run.__closure__ if isinstance(c.cell_contents, torch.Tensor)]
 (sums,) = [tensor for tensor in tensors if tensor is not source]
