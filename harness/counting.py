@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,14 @@ def _page(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise NcuError(str(error.strerror)) from error
+
+
+def counted_and_trusted(
+    cells: Sequence[Cell], device: Device, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Cards of the cells, less what the newest calibration found wrong. NcuError has the remedy."""
+    records = profile(cells, device, Setting(), progress=progress)
+    return [_without_distrusted(record, progress) for record in records]
 
 
 def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:

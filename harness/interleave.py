@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from time import monotonic
 from typing import Any
 
 from pagebench.harness import store
@@ -16,6 +17,7 @@ from pagebench.harness.worker import Worker, WorkerLost
 from pagebench.kernels.device import Device
 
 Progress = Callable[[str], None]
+LIMIT_S = 1800
 
 
 @dataclass(slots=True)
@@ -78,11 +80,16 @@ def interleave(
     device: Device,
     out: Path,
     progress: Progress,
+    limit_s: float = LIMIT_S,
 ) -> None:
-    """Measure the groups in fresh processes until all are decided; each record goes to `out`."""
+    """Measure the groups in fresh processes until all are decided; each record goes to `out`.
+
+    After `limit_s` no further process is begun, unless it is one of the first two.
+    """
+    ends = monotonic() + limit_s
     for process in range(LOOKS[-1]):
         waiting = [group for group in groups if not group.decided]
-        if not waiting:
+        if not waiting or (process > 1 and monotonic() > ends):
             return
         progress(f"process {process + 1} of {LOOKS[-1]} at most: {len(waiting)} to decide")
         _one_process(waiting, replace(options, process=process), device, out, progress)

@@ -9,11 +9,11 @@ from typing import Any
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import PLANTED
+from pagebench.harness.counting import counted_and_trusted
 from pagebench.harness.judge import judge_contrasts, newest_counters
-from pagebench.harness.profile import predict_counters, profile
+from pagebench.harness.profile import predict_counters
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
-from pagebench.profiles.ncu import Setting
 
 PLANTED_SCHEMA = 1
 Line = dict[str, Any]
@@ -31,7 +31,7 @@ def selftest(
 
     NcuError where nothing can be counted.
     """
-    for record in profile(planted_cells(), device, Setting(), progress=progress):
+    for record in counted_and_trusted(planted_cells(), device, progress):
         store.append_line(out, record)
     verdicts = judge_contrasts(PLANTED, options, device, [out], out, progress)
     record = planted_record(verdicts, [out])

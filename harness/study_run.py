@@ -12,21 +12,24 @@ from pagebench.harness import attack as attacks
 from pagebench.harness import dose as dosing
 from pagebench.harness import judge as judging
 from pagebench.harness import store
+from pagebench.harness.calibrate import CALIBRATIONS, calibrate
 from pagebench.harness.ceilings import measure_ceilings
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, PLANTED, Contrast
+from pagebench.harness.counting import counted_and_trusted
 from pagebench.harness.interleave import Interleaved, interleave
-from pagebench.harness.profile import profile
 from pagebench.harness.run import default_options, refusal
 from pagebench.harness.selftest import planted_record
-from pagebench.harness.suites import find_suite
+from pagebench.harness.suites import Suite, find_suite
 from pagebench.harness.sweep import jobs, sweep
 from pagebench.harness.worker import Pool
 from pagebench.kernels.device import Device
-from pagebench.profiles.ncu import NcuError, Setting
+from pagebench.profiles.counters import CountError
+from pagebench.profiles.ncu import NcuError
 
 Progress = Callable[[str], None]
-SUITES = ("plan", "placements", "pages")
+SUITES = ("plan", "placements")
+INTERLEAVING_S = 300  # after which no further process is begun: the study is to end in ten minutes
 # The Nsight comparison's footprints: 0.13, 1.07 and 4.3 GB.
 COUNTED = tuple(
     f"fidecode_distinct{where}_p1_b{batch}_l8192"
@@ -36,7 +39,10 @@ COUNTED = tuple(
 
 
 def measure_study(device: Device, out: Path, progress: Progress) -> None:
-    """Append everything to `out`, part by part. ValueError where there is no GPU, or no way to `out`."""
+    """Append everything to `out`, part by part.
+
+    ValueError where there is no GPU to measure, or `out` cannot be written.
+    """
     if device.kind != "cuda":
         raise ValueError("a study measures a GPU; without one, draw from records: RUN=FILE")
     store.check_appendable(out)
@@ -47,37 +53,41 @@ def measure_study(device: Device, out: Path, progress: Progress) -> None:
 
     store.append_line(out, measure_ceilings(device, tell))
     for suite in SUITES:
-        _time(suite, device, out, tell)
+        _time(find_suite(suite), device, out, tell)
+    _time(Suite("ladders", "", _ladder_cells()), device, out, tell)
     _count(device, out, tell)
     _conclude(device, out, tell)
 
 
-def _time(suite: str, device: Device, out: Path, progress: Progress) -> None:
-    found = find_suite(suite)
-    options = default_options(device, found.boundary)
-    todo = jobs(found.cells, options, [options.clock], [options.l2], 1)
+def _time(suite: Suite, device: Device, out: Path, progress: Progress) -> None:
+    options = default_options(device, suite.boundary)
+    todo = jobs(suite.cells, options, [options.clock], [options.l2], 1)
     with Pool(device) as pool:
         for number, record in enumerate(sweep(todo, out, pool, device, lambda job, stage: None)):
-            progress(f"{suite} {number + 1} of {len(todo)}: {record.cell} {record.status}")
+            progress(f"{suite.name} {number + 1} of {len(todo)}: {record.cell} {record.status}")
+
+
+def _ladder_cells() -> tuple[Cell, ...]:
+    return tuple(Cell.parse(name) for ladder in LADDERS for name in ladder.cells)
 
 
 def counted_cells(device: Device) -> list[Cell]:
     """Cells of contrasts and ladders, and of the Nsight comparison, that this device can run."""
     pairs = [name for c in (*CONTRASTS, *PLANTED) for name in (c.one, c.other)]
-    ladders = [name for ladder in LADDERS for name in ladder.cells]
-    cells = map(Cell.parse, dict.fromkeys([*pairs, *ladders, *COUNTED]))
+    cells = dict.fromkeys((*map(Cell.parse, (*pairs, *COUNTED)), *_ladder_cells()))
     return [cell for cell in cells if refusal(cell, device) is None]
 
 
 def _count(device: Device, out: Path, progress: Progress) -> None:
-    """Counters; where they cannot be had, that is said and the study goes on without."""
+    """Calibration and counters; where they cannot be had, the study says so and goes on."""
     try:
-        records = profile(counted_cells(device), device, Setting(), progress=progress)
-    except (NcuError, RuntimeError) as error:
+        calibration = calibrate(device, progress)
+        _append([calibration], CALIBRATIONS)
+        records = counted_and_trusted(counted_cells(device), device, progress)
+    except (NcuError, CountError, RuntimeError) as error:
         progress(f"no counters: {error}")
         return
-    for record in records:
-        store.append_line(out, record)
+    _append([calibration, *records], out)
 
 
 def _conclude(device: Device, out: Path, progress: Progress) -> None:
@@ -88,7 +98,7 @@ def _conclude(device: Device, out: Path, progress: Progress) -> None:
     scaled = attacks.groups_of(attacks.scaled(positive))
     switched = attacks.groups_of(attacks.switched(positive, device, None))
     groups = [*contrasts, *planted, *ladders, *scaled, *switched]
-    interleave(groups, default_options(device), device, out, progress)
+    interleave(groups, default_options(device), device, out, progress, INTERLEAVING_S)
     _append(_verdicts(CONTRASTS, contrasts, device, out), out)
     found = _verdicts(PLANTED, planted, device, out)
     _append([*found, planted_record(found, [out])], out)
