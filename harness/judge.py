@@ -17,7 +17,7 @@ from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.profile import predict_counters
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
-from pagebench.profiles.ceilings import binding_sentence
+from pagebench.profiles.ceilings import CriticalPath, binding_sentence
 from pagebench.profiles.verdict import Verdict, Work, judge, work_of
 
 VERDICT_SCHEMA = 1
@@ -62,7 +62,8 @@ def verdict_of(
     """The verdict on one contrast, with all it rests on; a failed prediction is said first."""
     found = None if group.failed else group.step()
     work = work_between((group.cells[0], group.cells[1]), files)
-    verdict = _verdict(group, found, work, binding_of(group, options, files))
+    path = path_of(group, options, files)
+    verdict = _verdict(group, found, work, binding_sentence(path) if path else None)
     return {
         "kind": "verdict",
         "schema": VERDICT_SCHEMA,
@@ -79,6 +80,7 @@ def verdict_of(
         "among": group.among,
         "floors": round(group.floors, 1) if found else None,
         "work": None if work is None else asdict(work),
+        "path": path and asdict(path) | {"share": path.share},
         "environment": group.environment,
     }
 
@@ -88,7 +90,9 @@ def _verdict(
 ) -> Verdict:
     if found is None:
         return Verdict("unclear", (f"no time: {group.failed}",))
-    return judge(found.word, time_sentence(found, group.among), work, group.floors, binding)
+    text = time_sentence(found, group.among)
+    slower = found.ratio > 1
+    return judge(found.word, text, work, group.floors, slower=slower, binding=binding)
 
 
 def time_sentence(found: Change, among: int) -> str:
@@ -139,12 +143,11 @@ def _predicted(
     }
 
 
-def binding_of(group: Interleaved, options: Options, files: Sequence[Path]) -> str | None:
-    """What binds the group's last cell, by counters and ceilings in `files`."""
+def path_of(group: Interleaved, options: Options, files: Sequence[Path]) -> CriticalPath | None:
+    """The critical path of the group's last cell, by counters and ceilings in `files`."""
     counters = newest_counters(group.cells[-1:], files)
     if counters is None or group.failed:
         return None
     time_us = group.time_us(len(group.cells) - 1)
     gpu = group.environment.get("gpu", "")
-    path = diagnose(counters[0], gpu, options.l2, time_us, files)
-    return binding_sentence(path) if path else None
+    return diagnose(counters[0], gpu, options.l2, time_us, files)

@@ -40,7 +40,7 @@ FIELDS = {
     ),
     "attack": ("attack", "cells", "word", "variants"),
     "ceilings": ("gpu", "dram_read"),
-    "dose": ("regime", "pages", "time_us", "counters", "follows", "because"),
+    "dose": ("regime", "cells", "pages", "time_us", "counters", "follows", "because"),
     "planted": ("rows", "detectable"),
 }
 

@@ -64,10 +64,10 @@ def _rows(line: Line, files: Sequence[Path]) -> list[dict[str, Any]]:
         "right": line["predicted"] == line["verdict"],
     }
     rows = [word]
-    if cells[1].shape.planted_loads:
+    if cells[1].shape.planted_loads != cells[0].shape.planted_loads:
         rows.append(_loads(cells, files))
-    if cells[1].shape.planted_ns and line["time"]:
-        rows.append(_spin(cells[1], line))
+    if cells[1].shape.planted_ns != cells[0].shape.planted_ns and line["time"]:
+        rows.append(_spin(cells, line))
     return rows
 
 
@@ -82,7 +82,7 @@ def _loads(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, Any]:
             for cell, record in zip(cells, records, strict=True)
         ]
         planted = predicted[1] - predicted[0]
-        counted = [record["total"]["ldg"]["value"] for record in records]
+        counted = [int(record["total"]["ldg"]["value"]) for record in records]
         found = counted[1] - counted[0]
     return {
         "cell": cells[1].name,
@@ -93,13 +93,13 @@ def _loads(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _spin(cell: Cell, line: Line) -> dict[str, Any]:
+def _spin(cells: Sequence[Cell], line: Line) -> dict[str, Any]:
     """Microseconds that were planted, and those that the clock shows more, with the interval."""
     before, time = line["time_us"][0], line["time"]
     low, found, high = ((time[name] - 1) * before for name in ("low", "ratio", "high"))
-    planted = cell.shape.planted_ns / 1e3
+    planted = (cells[1].shape.planted_ns - cells[0].shape.planted_ns) / 1e3
     return {
-        "cell": cell.name,
+        "cell": cells[1].name,
         "instrument": "clock (us)",
         "planted": planted,
         "found": round(found, 3),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from pagebench.harness import figures, report
+from pagebench.harness import figures, report, seed
 from pagebench.harness.contrasts import CONTRASTS, Contrast
 from pagebench.harness.figures import Figure
 from pagebench.harness.recorded import Line, Recorded, Timed, device_name
@@ -90,11 +90,17 @@ NO_VERDICTS = "No verdict in these files: `pagebench judge NAME` makes one; `pag
 def headlines(recorded: Recorded) -> Section:
     """Verdicts as sentences, failed predictions first."""
     found = sorted(newest_verdicts(recorded).values(), key=lambda line: not _failed(line))
-    text = tuple(
-        f"{_contrast_of(line)}: **{line['headline']}**; {line['because'][0]}." for line in found
-    )
+    text = tuple(map(_headline, found))
     missing = "" if text else f"{NO_VERDICTS} the contrasts."
     return Section("verdicts", "What came out", text, missing=missing)
+
+
+def _headline(line: Line) -> str:
+    """The verdict, where it differs from the seed's, and what it rests on."""
+    seen = seed.VERDICTS.get(line["contrast"], line["verdict"])
+    differs = f" On the seed's {seed.GPU} it was `{seen}`." if seen != line["verdict"] else ""
+    because = "; ".join(line["because"])
+    return f"{_contrast_of(line)}: **{line['headline']}**.{differs} It rests on: {because}."
 
 
 def _contrast_of(line: Line) -> str:
@@ -150,7 +156,7 @@ def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
         else "no time",
         f"{time['detectable']:.2%}" if time is not None else "",
         _moved(line["work"]),
-        _binding(line["because"]),
+        _binding(line.get("path")),
     )
 
 
@@ -170,9 +176,9 @@ def _moved(work: Mapping[str, Any] | None) -> str:
     return ", ".join(moved) or "none"
 
 
-def _binding(because: Sequence[str]) -> str:
-    start = "what binds: "
-    return next((text.removeprefix(start) for text in because if text.startswith(start)), "")
+def _binding(path: Mapping[str, Any] | None) -> str:
+    """The binding term, and how much of the time the critical path explains."""
+    return f"{path['binding']}; T is {path['share']:.0%}" if path else ""
 
 
 # --- Environment ----------------------------------------------------------------------------------
@@ -235,8 +241,8 @@ def dose(recorded: Recorded) -> Section:
         return Section("dose", "Dose and response",
                        missing="No dose records: `make study` measures them.")  # fmt: skip
     text = tuple(
-        f"{regime}: the time follows {_follows(line)}. "
-        + " ".join(f"{reason.rstrip('.')}." for reason in line["because"])
+        f"{regime}, {line['cells'][0]} to {line['cells'][-1]}: the time follows "
+        f"**{_follows(line)}**; {'; '.join(line['because'])}."
         for regime, line in newest.items()
     )
     drawn = tuple(_dose_figure(number, line) for number, line in enumerate(newest.values()))
@@ -268,7 +274,9 @@ def _dose_table(line: Line) -> Table:
         for page, time, *values in zip(line["pages"], line["time_us"], *counters.values(),
                                        strict=True)
     )  # fmt: skip
-    return table_of(line["regime"], ("tokens a page", "time us", "interval", *counters), rows)
+    return table_of(
+        line["regime"], ("tokens a page", "time us", "range of processes", *counters), rows
+    )
 
 
 # --- Ceilings -------------------------------------------------------------------------------------
@@ -422,7 +430,7 @@ def planted(recorded: Recorded) -> Section:
 def _planted(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "", True: "yes", False: "NO"}[value]
-    return f"{value:,.5g}" if isinstance(value, float) else str(value)
+    return str(value) if isinstance(value, str) else f"{value:,}"
 
 
 # --- Attacks --------------------------------------------------------------------------------------

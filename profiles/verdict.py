@@ -81,12 +81,29 @@ def _differs(name: str, one: float, other: float) -> bool:
     return abs(other - one) > margin * max(abs(one), abs(other))
 
 
+def follows(work: Work, slower: bool) -> bool:
+    """Whether the time moved as the predicted work did, or any work where none was predicted.
+
+    More work is never faster: where a kernel with more of it is, something else moved the time.
+    """
+    names = work.from_knob or tuple(work.changed)
+    grew = [ratio is None or ratio > 1 for ratio in map(work.changed.get, names)]
+    return any(each == slower for each in grew)
+
+
 def judge(
-    time_word: str, time_text: str, work: Work | None, floors: float, binding: str | None = None
+    time_word: str,
+    time_text: str,
+    work: Work | None,
+    floors: float,
+    *,
+    slower: bool = True,
+    binding: str | None = None,
 ) -> Verdict:
     """The verdict from whether the time changed, what work changed, and how many floors it lasts.
 
-    `time_word` is changed, same or unclear; `work` is None where there are no counters.
+    `time_word` is changed, same or unclear, and B `slower` than A or not; `work` is None where
+    there are no counters.
     """
     because = [time_text]
     if floors < SHORT_FLOORS:
@@ -99,11 +116,13 @@ def judge(
     if not work.changed:
         word = "unexplained" if time_word == "changed" else "absent"
         return Verdict(word, tuple(because))
-    if not all(work.same.values()) and not work.from_knob:
-        other = ", ".join(what for what, is_same in work.same.items() if not is_same)
-        return Verdict(
-            "confounded", (*because, f"another {other}, and no prediction gives the work's ratio")
-        )
+    other = ", ".join(what for what, is_same in work.same.items() if not is_same)
+    if other and not work.from_knob:
+        because.append(f"another {other}, and no prediction gives the work's ratio")
+        return Verdict("confounded", tuple(because))
+    if time_word == "changed" and not follows(work, slower):
+        because.append("the predicted work and the time moved in opposite directions")
+        return Verdict("confounded" if other else "unexplained", tuple(because))
     if binding:
         because.append(f"what binds: {binding}")
     return Verdict("exposed" if time_word == "changed" else "hidden", tuple(because))

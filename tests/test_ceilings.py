@@ -323,8 +323,8 @@ def test_many_kernels_of_little_work_are_bound_by_their_launches() -> None:
     assert (path.terms_us["launch"], path.binding) == (10.0, "launch")
 
 
-@pytest.mark.parametrize(("time_us", "binding"), [(142.0, "DRAM"), (144.0, "latency")])
-def test_latency_binds_where_the_path_explains_under_seventy_per_cent(
+@pytest.mark.parametrize(("time_us", "binding"), [(110.0, "DRAM"), (112.0, "latency")])
+def test_latency_binds_where_the_path_explains_under_ninety_per_cent(
     time_us: float, binding: str
 ) -> None:
     path = critical_path(WORK, 2, CEILINGS, time_us)
@@ -402,11 +402,11 @@ def test_a_verdict_takes_the_binding_of_cell_b_from_its_own_times(files: list[Pa
         "status": "measured", "environment": {"gpu": GPU}, "resolved": [{}, {}], "floor_us": 2.5,
         "rounds": [[900.0, 200.0, 210.0, 900.0]],
     })  # fmt: skip
-    said = judging.binding_of(group, Options(), files)
-    assert said is not None
-    assert "of the 205.0 measured" in said
-    assert judging.binding_of(group, Options(l2="warm"), files) is None
-    assert judging.binding_of(group, Options(), files[:2]) is None
+    path = judging.path_of(group, Options(), files)
+    assert path is not None
+    assert "of the 205.0 measured" in binding_sentence(path)
+    assert judging.path_of(group, Options(l2="warm"), files) is None
+    assert judging.path_of(group, Options(), files[:2]) is None
 
 
 def test_the_table_of_ceilings_shows_every_one() -> None:

@@ -68,7 +68,8 @@ OTHER_KINDS = [
                      "saturated": True},
      "dram_read": [{"bytes_read": 2**power, "gbps": 4000.0 + 20 * power, "saturated": power > 25}
                    for power in range(24, 34)]},
-    {"kind": "dose", "schema": 1, "regime": "shared", "pages": [16, 32, 64, 128],
+    {"kind": "dose", "schema": 1, "regime": "shared", 
+     "cells": ["xqa_shared_p16", "xqa_shared_p128"], "pages": [16, 32, 64, 128],
      "time_us": [[7.0, 8.25, 9.0], [5, 6, 7], [4, 5, 6], [4, 5, 6]],
      "counters": {"ldg": [4000, 2000, 1000, 1000], "tma": [0, 0, 0, 0]}, "follows": [["ldg"]],
      "because": ["made up"]},
@@ -191,9 +192,12 @@ def test_a_counter_that_did_not_repeat_is_marked_and_counted(drawn: Study) -> No
 def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -> None:
     text = section(whole, "verdicts").text
     assert text[0].startswith(
-        "vanishing (page size): **exposed, but hidden was predicted**; time x 1.2265 [1.2201, "
+        "vanishing (page size): **exposed, but hidden was predicted**. On the seed's RTX 5060 Ti it "
+        "was `hidden`. It rests on: time x 1.2265 [1.2201, "
     )
-    assert text[2].startswith("positive (page size): **exposed, as predicted**; time x 1.2265")
+    assert text[2].startswith(
+        "positive (page size): **exposed, as predicted**. It rests on: time x 1.2265"
+    )
     (table,) = section(whole, "matrix").tables
     rows = {row[0]: (kind, row) for kind, row in zip(table.classes, table.rows, strict=True)}
     assert list(rows) == [contrast.name for contrast in CONTRASTS]
@@ -205,10 +209,10 @@ def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -
     assert rows["identity"][0] == "not-judged"
 
 
-def test_what_binds_comes_from_the_verdicts_reasons(tmp_path: Path) -> None:
-    line = OTHER_KINDS[1] | {"because": ["work moved", "what binds: issue"]}
+def test_what_binds_stands_with_its_share_of_the_time(tmp_path: Path) -> None:
+    line = OTHER_KINDS[1] | {"path": {"binding": "issue", "share": 0.95}}
     (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
-    assert column(table, "what binds")[3] == "issue"
+    assert column(table, "what binds")[3] == "issue; T is 95%"
 
 
 def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> None:
@@ -220,7 +224,7 @@ def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> No
 
 def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
     (dose,) = section(whole, "dose").tables
-    assert dose.headings == ("tokens a page", "time us", "interval", "ldg")
+    assert dose.headings == ("tokens a page", "time us", "range of processes", "ldg")
     assert dose.rows[0] == ("16", "8.25", "7.00 to 9.00", "4,000")
     curve, others, reached = section(whole, "ceilings").tables
     assert curve.rows[0] == ("17", "4,480", "no")

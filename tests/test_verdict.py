@@ -56,6 +56,18 @@ def test_the_word_follows_from_time_work_and_binary(
     assert "time x 1.1" in found.because
 
 
+def test_work_and_time_that_move_in_opposite_directions_are_not_cause_and_effect() -> None:
+    more = work({"ldg": 3.9, "instructions": 0.9}, ALIKE, ("ldg",))
+    assert judge("changed", "", more, 50, slower=True).word == "exposed"
+    assert judge("changed", "", more, 50, slower=False).word == "unexplained"
+    other = work({"ldg": 3.9}, OTHER, ("ldg",))
+    found = judge("changed", "", other, 50, slower=False)
+    assert found.word == "confounded"
+    assert "opposite directions" in found.because[-1]
+    assert judge("changed", "", work({"ldg": 0.5}), 50, slower=False).word == "exposed"
+    assert judge("changed", "", work({"local_loads": None}), 50, slower=False).word == "unexplained"
+
+
 def test_every_word_is_reached() -> None:
     assert {word for *_, word in CASES} == set(WORDS)
 
