@@ -41,7 +41,6 @@ REPLAY_DRAM_PCT = 0.2
 # What its prose says of contrasts that are shipped here, in our words for verdicts.
 VERDICTS = {
     "negative": "absent",
-    "scatter": "absent",
     "block128": "absent",
     "positive": "exposed",
     "vanishing": "hidden",

@@ -18,8 +18,9 @@ WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "u
 WORK = (
     "instructions",
     *("ldg", "ldgsts", "tma", "local_loads", "local_stores", "l1_requests", "l1_sectors"),
-    *("l2_requests", "l2_sectors", "dram_read_bytes"),
+    *("l2_requests", "l2_sectors", "l2_hit_pct", "dram_read_bytes"),
 )
+HIT_MARGIN = 1.0  # percentage points: a hit rate is no count, and none is told from 0.1 and 0.3 %
 # Stable traffic may differ by this much between two layouts of the same work.
 TRAFFIC_MARGIN = 0.01
 SHORT_FLOORS = 10
@@ -54,6 +55,7 @@ def work_of(
     same: Mapping[str, bool],
 ) -> Work:
     """Compare two cells' totals. `predicted` holds ratios B over A that layout or source give."""
+    one, other = _with_hit_rate(one), _with_hit_rate(other)
     compared = tuple(
         name for name in WORK
         if name in one and name in other and one[name]["stable"] and other[name]["stable"]
@@ -76,7 +78,18 @@ def _ratio(value: float, over: float) -> float | None:
     return value / over if over else None
 
 
+def _with_hit_rate(total: Mapping[str, Mapping[str, float]]) -> Mapping[str, Mapping[str, float]]:
+    """The L2 hit rate beside its counts; as stable as both of them."""
+    hits, misses = total.get("l2_hits"), total.get("l2_misses")
+    if hits is None or misses is None or not hits["value"] + misses["value"]:
+        return total
+    rate = 100 * hits["value"] / (hits["value"] + misses["value"])
+    return {**total, "l2_hit_pct": {"value": rate, "stable": hits["stable"] and misses["stable"]}}
+
+
 def _differs(name: str, one: float, other: float) -> bool:
+    if name == "l2_hit_pct":
+        return abs(other - one) > HIT_MARGIN
     margin = TRAFFIC_MARGIN if name.startswith(("l2_", "dram_", "l1_sectors")) else 0.0
     return abs(other - one) > margin * max(abs(one), abs(other))
 

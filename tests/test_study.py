@@ -192,8 +192,8 @@ def test_a_counter_that_did_not_repeat_is_marked_and_counted(drawn: Study) -> No
 def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -> None:
     text = section(whole, "verdicts").text
     assert text[0].startswith(
-        "vanishing (page size): **exposed, but hidden was predicted**. On the seed's RTX 5060 Ti it "
-        "was `hidden`. It rests on: time x 1.2265 [1.2201, "
+        "vanishing (page size): **exposed, but hidden was predicted**. On the seed's RTX 5060 Ti "
+        "it was `hidden`. It rests on: time x 1.2265 [1.2201, "
     )
     assert text[2].startswith(
         "positive (page size): **exposed, as predicted**. It rests on: time x 1.2265"

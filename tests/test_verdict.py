@@ -98,6 +98,23 @@ def recorded(one: str, other: str) -> Work:
     return found
 
 
+@pytest.mark.parametrize(
+    ("hits", "stable", "moved"), [(50.5, True, False), (52.0, True, True), (52.0, False, False)]
+)
+def test_a_hit_rate_moves_by_points_and_only_where_its_counts_repeat(
+    hits: float, stable: bool, moved: bool
+) -> None:
+    def total(hit: float, repeats: bool) -> dict[str, dict[str, float]]:
+        return {
+            "l2_hits": {"value": hit, "stable": repeats},
+            "l2_misses": {"value": 100 - hit, "stable": True},
+        }
+
+    found = work_of(total(50.0, True), total(hits, stable), {}, ALIKE)
+    assert ("l2_hit_pct" in found.changed) is moved
+    assert ("l2_hit_pct" in found.compared) is stable
+
+
 def test_recorded_xqa_pages_move_the_loads_that_their_source_predicts() -> None:
     found = recorded("xqa_distinct_p64_b32_l8192", "xqa_distinct_p16_b32_l8192")
     assert found.changed["ldg"] == pytest.approx(407_552 / 103_424)
