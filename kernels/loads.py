@@ -7,13 +7,15 @@ instructions whose lanes are all off), and so do a constant a thread block and a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
 
 XQA_WARPS = 4  # that stage K, and as many that stage V
-XQA_CTA_TOKENS = 256  # four K warps of 64 tokens
+XQA_WARP_TOKENS = 64
+XQA_CTA_TOKENS = XQA_WARPS * XQA_WARP_TOKENS
 FIDECODE_STAGES = 2  # num_stages_smem from compute capability 8.0 on
 FIDECODE_LEAST_CHUNK = 128  # tokens; scheduler.cuh
 
@@ -31,17 +33,18 @@ def predicted_ldg(
 
 def decode_kernel_ldg(kernel: str, shape: Shape, resolved: Mapping[str, Any]) -> int | None:
     """LDG of the first kernel alone, for calls whose merge kernel's source is not counted."""
-    if kernel == "fidecode" and resolved.get("splits"):
-        return fidecode_ldg(shape, int(resolved["splits"]))
+    if kernel == "fidecode" and resolved.get("tiles"):
+        return fidecode_ldg(shape, int(resolved["tiles"]))
     return None
 
 
-def fidecode_ldg(shape: Shape, splits: int) -> int:
+def fidecode_ldg(shape: Shape, tiles: int) -> int:
     """FlashInfer's BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
 
-    Every warp loads nine values once: request and tile index, chunk size, the request's two ends
-    and last page length, the end of all, its begin again, and queries. Then a thread loads
-    one index a token row: before the first tile, and again each `bdx` iterations, two ahead.
+    `tiles` is the plan's number of (request, chunk) pairs. Every warp loads nine values once:
+    request and tile index, chunk size, the request's two ends and last page length, the end of all,
+    its begin again, and queries. Then a thread loads one index a token row: before the first tile,
+    and again each `bdx` iterations, two ahead.
     """
     element = DTYPE_BYTES[shape.dtype]
     bdx = shape.head_dim // max(16 // element, shape.head_dim // 32)
@@ -50,9 +53,9 @@ def fidecode_ldg(shape: Shape, splits: int) -> int:
     bdz = threads // (bdx * shape.group)
     rows = 1 if shape.group > 1 else (2 if element == 1 else 4)
     tokens = rows * shape.group * bdz  # an iteration's
+    chunk = _fidecode_chunk(shape, tiles)
     loads = 0
     for length in shape.lengths().tolist():
-        chunk = max(FIDECODE_LEAST_CHUNK, ceil(shape.kv_len / splits)) if splits > 1 else length
         for begin in range(0, length, chunk):
             iterations = ceil(min(chunk, length - begin) / tokens)
             again = (iterations - 1 + FIDECODE_STAGES) // bdx - (FIDECODE_STAGES - 1) // bdx
@@ -60,42 +63,93 @@ def fidecode_ldg(shape: Shape, splits: int) -> int:
     return loads * shape.kv_heads
 
 
+def _fidecode_chunk(shape: Shape, tiles: int) -> int:
+    """Tokens of a chunk: the fewest pages that make so few tiles (scheduler.cuh's search)."""
+    lengths = shape.lengths().tolist()
+    if tiles == shape.batch:
+        return shape.kv_len  # the plan does not split
+    pages = [shape.pages(length) for length in lengths]
+    least = max(FIDECODE_LEAST_CHUNK // shape.page_size, 1)
+    fits = (size for size in range(least, max(pages) + 1)
+            if sum(ceil(count / size) for count in pages) <= tiles)  # fmt: skip
+    return next(fits) * shape.page_size
+
+
 def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
     """csrc/xqa/mha.cu and mhaUtils.cuh `getPage` (FlashInfer 0.7.2.post1), head dim up to 256.
 
     Warps load a tile's page indices one at a time, K once before the first tile and once a tile,
-    V likewise but one tile further ahead; every warp loads the context length once. With splits the
-    last block of a head reads each split's row maximum.
+    V likewise but one tile further ahead; in a last tile that is not full, warps whose tokens lie
+    past its end do nothing (SHORT_SEQ_OPT). Every warp loads the context length once. With splits
+    the last block of a head reads each split's row maximum.
     """
-    k_pages, v_pages, v_calls, v_ahead = _xqa_tile(shape, capability)
+    tile = _xqa_tile(shape, capability)
     loads = 0
     for length in shape.lengths().tolist():
         tiles = ceil(length / XQA_CTA_TOKENS)
-        for split in range(splits):
-            mine = max(0, ceil((tiles - split) / splits))
-            k = XQA_WARPS * k_pages * (1 + mine)
-            v = XQA_WARPS * v_pages * (1 + v_ahead + v_calls * mine)
-            loads += k + v + 2 * XQA_WARPS
+        loads += splits * XQA_WARPS * (tile.k_pages + tile.v_pages * (1 + tile.v_ahead) + 2)
+        for index in range(tiles):
+            tokens = min(XQA_CTA_TOKENS, length - index * XQA_CTA_TOKENS)
+            k_calls = ceil(tokens / XQA_WARP_TOKENS)
+            loads += tile.k_pages * k_calls + tile.v_pages * tile.v_calls(tokens)
         loads += splits if splits > 1 else 0
     return loads * shape.kv_heads
 
 
-def _xqa_tile(shape: Shape, capability: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Pages a K call and a V call load, V calls a tile, and V calls ahead of the first tile."""
+@dataclass(frozen=True, slots=True)
+class _XqaTile:
+    """How the four V warps walk a tile of 256 tokens: groups of warps, in steps of whole X tiles.
+
+    `v_ahead` is 1 where the call before the first tile loads pages too, and `steps_a_page` how
+    many steps share one page.
+    """
+
+    k_pages: int  # that a K call loads
+    v_pages: int
+    v_ahead: int
+    groups: int
+    groups_an_x_tile: int
+    steps: int
+    x_tiles_a_step: int
+    v_iters: int
+    steps_a_page: int
+
+    def v_calls(self, tokens: int) -> int:
+        """Calls that load pages, of all warps together, in a tile that holds so many tokens."""
+        warps = XQA_WARPS // self.groups
+        return sum(
+            warps * self.v_iters
+            for group in range(self.groups)
+            for step in range(self.steps)
+            if self._first_token(group, step) < tokens and (step + 2) % self.steps_a_page == 0
+        )
+
+    def _first_token(self, group: int, step: int) -> int:
+        return XQA_WARP_TOKENS * (step * self.x_tiles_a_step + group // self.groups_an_x_tile)
+
+
+def _xqa_tile(shape: Shape, capability: tuple[int, int]) -> _XqaTile:
     page = shape.page_size
     head = next(dim for dim in (64, 128, 256) if dim >= shape.head_dim)
     sm = capability[0] * 10 + capability[1]
     v_tokens = 32 if sm in (86, 89, 120, 121) else 64  # of a V tile
-    warps_a_group = min(head // 64, 4)
-    stride = v_tokens * (4 // warps_a_group)
-    x_tiles = 1 if stride < 64 else stride // 64
-    x_iters, v_iters = 4 // x_tiles, 64 * x_tiles // stride
+    groups = XQA_WARPS // min(head // 64, 4)
+    stride = v_tokens * groups
+    x_tiles = max(1, stride // XQA_WARP_TOKENS)
+    v_iters = XQA_WARP_TOKENS * x_tiles // stride
     x_stride = stride * v_iters
-    if x_stride <= page:
-        calls, ahead = x_iters // (page // x_stride), int(page == x_stride and v_iters == 1)
-    else:
-        calls, ahead = x_iters * v_iters, 1
-    return max(1, 64 // page), max(1, v_tokens // page), calls, ahead
+    steps_a_page = max(1, page // x_stride)
+    return _XqaTile(
+        k_pages=max(1, XQA_WARP_TOKENS // page),
+        v_pages=max(1, v_tokens // page),
+        v_ahead=int(x_stride > page or (steps_a_page == 1 and v_iters == 1)),
+        groups=groups,
+        groups_an_x_tile=XQA_WARP_TOKENS // v_tokens,
+        steps=XQA_WARPS // x_tiles,
+        x_tiles_a_step=x_tiles,
+        v_iters=1 if x_stride <= page else v_iters,
+        steps_a_page=steps_a_page,
+    )
 
 
 def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
@@ -129,9 +183,12 @@ def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
 def _merge_ldg(shape: Shape, splits: int, warps: int) -> int:
     """One program a (request, query head): partials 16 bytes a lane, and the LSE twice a warp.
 
-    Triton loads the LSE once in the layout that is reduced and again in the one that scales the
-    partials, rather than moving it between them (three LDG in the kernel's SASS at few splits).
+    Triton loads the LSE once in the layout that is reduced, a split a lane, and again in the one
+    that scales the partials, a split a load of the rows that a lane holds of them, rather than
+    moving it between the two (counted in the kernel's SASS).
     """
     padded = 1 << (splits - 1).bit_length()
     partials = max(warps, ceil(padded * shape.head_dim * 4 / 512))
-    return shape.batch * shape.q_heads * (partials + 2 * warps * ceil(padded / 32))
+    rows_a_load = warps * max(1, 32 * 4 // shape.head_dim)
+    lse = warps * (ceil(padded / 32) + ceil(padded / rows_a_load))
+    return shape.batch * shape.q_heads * (partials + lse)

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagebench.harness import report, store
+from pagebench.harness import report, store, study_page
 from pagebench.harness.record import Record
+from pagebench.harness.recorded import read as read_study
+from pagebench.harness.study import study as draw_study
 from pagebench.harness.suites import find_suite
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,7 +71,7 @@ def test_the_readmes_loads_are_counted_and_predicted_ones() -> None:
     assert readme_rows("loads") == [counted, predicted]
 
 
-TABLES = sorted(H200.parent.glob("*/*.md"))
+TABLES = sorted(path for path in H200.parent.glob("*/*.md") if path.stem != "study")
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -84,6 +86,16 @@ def test_every_table_is_what_its_records_draw(table: Path) -> None:
         [*words, *([option] if option else [])], capture_output=True, text=True, check=True
     )
     assert done.stdout == table.read_text()
+
+
+def test_the_study_is_what_its_records_draw(tmp_path: Path) -> None:
+    """Pictures are left out: another matplotlib draws the same numbers with other bytes."""
+    drawn = study_page.write(draw_study(read_study([H200 / "study.jsonl"])), tmp_path)
+    for path in drawn:
+        pictures = re.compile(r"<svg.*?</svg>", re.S)
+        stored = (H200 / path.name).read_text(encoding="utf-8")
+        assert pictures.sub("", path.read_text(encoding="utf-8")) == pictures.sub("", stored)
+    assert {path.name for path in drawn} == {"study.html", "study.md"}
 
 
 @pytest.mark.parametrize("suite", ["placements", "plan", "kernels", "models", "pages"])
