@@ -16,7 +16,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 
 LOOKS = (4, 6, 8)  # processes after which a decision may be made
-ERROR = 0.05  # chance of a wrong "changed", all looks together
+ERROR = 0.025  # chance of a wrong "changed", all looks and differences together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
 LEAST_EFFECT = 0.002  # a smaller difference is decided but not worth a word
 POWER = 0.8  # of the smallest detectable effect that is stated
@@ -34,6 +34,7 @@ class Change:
     high: float
     processes: int
     detectable: float  # relative effect that would be found with 80 % power
+    error: float = ERROR  # chance that it is called changed and is not
 
     @property
     def decided(self) -> bool:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pagebench.harness import report, store, study_page
+from pagebench.harness.contrasts import CONTRASTS
 from pagebench.harness.record import Record
 from pagebench.harness.recorded import read as read_study
 from pagebench.harness.study import study as draw_study
@@ -42,33 +44,57 @@ def readme_rows(name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split("|")][1:] for line in lines]
 
 
-def test_the_readmes_page_sizes_are_the_recorded_ones() -> None:
-    found = medians("pages")
+PAGES = (16, 32, 64, 128)
+
+
+def test_the_readmes_page_sizes_are_the_studys() -> None:
+    found = medians("study")
+    total = {r["cell"]: r["total"] for r in store.read_kind([H200 / "study.jsonl"], "counters")}
     regimes = ("xqa_shared_p{}", "xqa_distinct_p{}", "xqa_distinct_p{}_b32_l8192")
-    expected = [[f"{found[cell.format(page)]:.2f}" for page in (16, 32, 64, 128)]
-                for cell in regimes]  # fmt: skip
-    assert readme_rows("pages") == expected
+    times = [[f"{found[cell.format(page)]:.2f}" for page in PAGES] for cell in regimes]
+    counted = [
+        [f"{total[f'xqa_shared_p{page}'][name]['value']:,.0f}" for page in PAGES]
+        for name in ("ldg", "local_loads")
+    ]
+    assert readme_rows("pages") == times + counted
 
 
-def test_the_readmes_placements_are_the_recorded_ones() -> None:
-    found = medians("placements")
-    expected = [
-        [f"{found[f'fidecode_distinct{where}_p1_b{batch}_l8192']:.2f}"
-         for batch in (4, 16, 32, 128)]
-        for where in ("", "_block128", "_scatter")
-    ]  # fmt: skip
-    assert readme_rows("placements") == expected
+def verdicts() -> dict[str, dict[str, Any]]:
+    lines = store.read_kind([H200 / "study.jsonl"], "verdict")
+    return {line["contrast"]: line for line in lines}
 
 
-def test_the_readmes_loads_are_counted_and_predicted_ones() -> None:
-    from pagebench.harness.cell import Cell
-    from pagebench.kernels.loads import xqa_ldg
+def test_the_readmes_verdicts_are_the_studys() -> None:
+    found = verdicts()
+    expected = []
+    for contrast in CONTRASTS:
+        line = found[contrast.name]
+        time = line["time"]
+        ratio = f"{time['ratio']:.4f} [{time['low']:.4f}, {time['high']:.4f}]"
+        expected.append([line["predicted"], line["verdict"], ratio])
+    assert readme_rows("verdicts") == expected
 
-    lines = {r["cell"]: r for r in store.read_kind([H200 / "counters.jsonl"], "counters")}
-    cells = [f"xqa_shared_p{page}" for page in (16, 32, 64, 128)]
-    counted = [f"{lines[cell]['total']['ldg']['value']:.0f}" for cell in cells]
-    predicted = [str(xqa_ldg(Cell.parse(cell).shape, 1, (9, 0))) for cell in cells]
-    assert readme_rows("loads") == [counted, predicted]
+
+def test_what_the_readme_says_of_the_study_is_in_its_records() -> None:
+    doses = {line["regime"]: line for line in store.read_kind([H200 / "study.jsonl"], "dose")}
+    assert ["ldg", "local_loads"] in doses["distinct"]["follows"]
+    assert not any(len(names) == 1 for names in doses["distinct"]["follows"])
+    assert doses["shared"]["follows"] == []
+    assert doses["shared"]["counters"]["ldg"][1] > 1.9 * doses["shared"]["counters"]["ldg"][2]
+    scatter = verdicts()["scatter"]
+    assert 0.014 < scatter["time"]["ratio"] - 1 < 0.016
+    assert scatter["work"]["changed"] == {}
+    processes = {line["time"]["processes"] for line in verdicts().values()}
+    assert processes == {4, 6, 8}
+
+
+def test_the_studys_planted_effects_were_all_found() -> None:
+    (record,) = store.read_kind([H200 / "study.jsonl"], "planted")
+    assert record["found_all"]
+    loads = [row for row in record["rows"] if row["instrument"] == "counter (LDG)"]
+    assert [row["found"] for row in loads] == [row["planted"] for row in loads] == [131072, 8388608]
+    (spin,) = [row for row in record["rows"] if row["instrument"] == "clock (us)"]
+    assert spin["low"] <= spin["planted"] == 2.5 <= spin["high"]
 
 
 TABLES = sorted(path for path in H200.parent.glob("*/*.md") if path.stem != "study")
