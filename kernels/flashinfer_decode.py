@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Call, first, needs_gpu, needs_package, takes
-from pagebench.kernels.device import Device
+from pagebench.kernels.device import Device, multiprocessors
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch, torch_dtype
 
@@ -25,6 +25,9 @@ INT_WORKSPACE_BYTES = 8 << 20  # the wrapper's own, device side
 # Groups of the CUDA-core kernel: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
 GROUPS_0_6 = (1, 2, 3, 4, 8)
 GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
+MERGE_BLOCKS_AN_SM = (
+    8  # of 128 threads and 10 KiB of shared memory: fewer than any SM since sm_80 holds
+)
 MERGE_SYMBOL = "PersistentVariableLengthMergeStatesKernel"
 # Where a plan keeps its tile count and whether it splits: DecodePlanInfo and PrefillPlanInfo.
 PLAN_TILES, PLAN_SPLITS = 0, -1
@@ -134,7 +137,19 @@ class FlashInferDecode:
             tiles = int(plan[PLAN_TILES])
             resolved["tiles"] = tiles
             resolved["splits"] = -(-tiles // batch.shape.batch) if plan[PLAN_SPLITS] else 1
+            resolved |= _merge_blocks(batch) if plan[PLAN_SPLITS] else {}
         return resolved
+
+
+def _merge_blocks(batch: Batch) -> dict[str, str | int]:
+    """Blocks of the merge kernel: as many on each SM, a (request, head) row each where they fit.
+
+    VariableLengthMergeStates in cascade.cuh; it has at most as many as an SM holds.
+    """
+    count = multiprocessors(batch.device)
+    rows = batch.shape.batch * batch.shape.q_heads
+    an_sm = -(-rows // count) if count else 0
+    return {"merge_blocks": count * an_sm} if 0 < an_sm <= MERGE_BLOCKS_AN_SM else {}
 
 
 def _plan_arguments(batch: Batch) -> dict[str, Any]:

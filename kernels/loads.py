@@ -26,6 +26,9 @@ def predicted_ldg(
     """LDG of one call, or None for a kernel whose source has not been counted."""
     if kernel == "xqa" and "mha.cu" in str(resolved.get("kernel")):
         return xqa_ldg(shape, int(resolved["splits"]), capability)
+    if kernel == "fidecode" and resolved.get("tiles"):
+        merge = fidecode_merge_ldg(shape, resolved)
+        return None if merge is None else fidecode_ldg(shape, int(resolved["tiles"])) + merge
     if kernel in ("tritontoken", "tritonrow", "tritontile") and shape.dtype != "e4m3":
         return triton_ldg(kernel.removeprefix("triton"), shape, resolved)
     return None
@@ -61,6 +64,27 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
             again = (iterations - 1 + FIDECODE_STAGES) // bdx - (FIDECODE_STAGES - 1) // bdx
             loads += threads // 32 * (9 + rows * (1 + again))
     return loads * shape.kv_heads
+
+
+def fidecode_merge_ldg(shape: Shape, resolved: Mapping[str, Any]) -> int | None:
+    """PersistentVariableLengthMergeStatesKernel (cascade.cuh 0.7.2.post1), head dim 128, 16 bits.
+
+    Every warp of every block loads the number of requests. A row, of a request and a head, loads
+    its two ends, the first again for three of the four tiles under way, and once more each
+    iteration of `bdy` chunks; warps that own a chunk load the first end and the chunk's LSE. None
+    where that is not known: without a split, or with rows of a single chunk, which are copied.
+    """
+    if int(resolved["tiles"]) == shape.batch:
+        return 0
+    if shape.head_dim != 128 or DTYPE_BYTES[shape.q_dtype] != 2 or "merge_blocks" not in resolved:
+        return None
+    warps, bdy = 4, 8
+    chunk = _fidecode_chunk(shape, int(resolved["tiles"]))
+    chunks: list[int] = [ceil(length / chunk) for length in shape.lengths().tolist()]
+    if min(chunks) < 2 or max(chunks) > 32 * warps:
+        return None
+    rows = sum(warps * (5 + ceil(count / bdy)) + 2 * ceil(count / 32) for count in chunks)
+    return int(rows * shape.q_heads + warps * int(resolved["merge_blocks"]))
 
 
 def _fidecode_chunk(shape: Shape, tiles: int) -> int:

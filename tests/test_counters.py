@@ -20,6 +20,7 @@ from pagebench.kernels.loads import (
     _fidecode_chunk,
     decode_kernel_ldg,
     fidecode_ldg,
+    fidecode_merge_ldg,
     predicted_ldg,
     xqa_ldg,
 )
@@ -235,7 +236,7 @@ def every_recorded() -> list[dict[str, Any]]:
     return list(store.read_kind(files, "counters"))
 
 
-def test_ldg_is_predicted_exactly_from_source_for_every_recorded_cell_of_xqa_and_ours() -> None:
+def test_ldg_is_predicted_exactly_from_source_for_every_recorded_cell() -> None:
     judged = set()
     for record in every_recorded():
         cell = Cell.parse(record["cell"])
@@ -243,7 +244,7 @@ def test_ldg_is_predicted_exactly_from_source_for_every_recorded_cell_of_xqa_and
         if predicted is not None:
             assert record["total"]["ldg"]["value"] == predicted, record["cell"]
             judged.add(record["cell"])
-    assert len(judged) == 31
+    assert len(judged) == 34  # with three of FlashInfer's that do not split
 
 
 def ldg_of(name: str) -> int:
@@ -279,6 +280,22 @@ def test_flashinfers_decode_kernel_is_predicted_exactly_whatever_the_placement()
             assert record["kernels"][0]["values"]["ldg"] == [predicted, predicted]
             judged.add(record["cell"])
     assert len(judged) == 12
+
+
+def test_flashinfers_merge_kernel_is_predicted_exactly_from_its_grid() -> None:
+    """These records are older than `merge_blocks`: the blocks are those that were launched."""
+    judged = set()
+    for record in every_recorded():
+        cell, kernels = Cell.parse(record["cell"]), record["kernels"]
+        if cell.kernel == "fidecode" and len(kernels) == 2:
+            blocks = int(kernels[1]["grid"].strip("()").split(",")[0])
+            resolved = record["resolved"] | {"merge_blocks": blocks}
+            assert kernels[1]["values"]["ldg"][0] == fidecode_merge_ldg(cell.shape, resolved)
+            total = predicted_ldg("fidecode", cell.shape, resolved, (9, 0))
+            assert total == record["total"]["ldg"]["value"]
+            assert predicted_ldg("fidecode", cell.shape, record["resolved"], (9, 0)) is None
+            judged.add(cell.name)
+    assert len(judged) == 9
 
 
 def test_flashinfers_loads_do_not_depend_on_the_page_size() -> None:
