@@ -1,0 +1,291 @@
+"""Dose and response, attacks, the self-test and interleaving: on made-up and recorded numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagebench.harness import attack as attacks
+from pagebench.harness import interleave as interleaving
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.harness.contrasts import LADDERS, PLANTED, Ladder
+from pagebench.harness.dose import dose_of, sentences
+from pagebench.harness.interleave import Interleaved, interleave
+from pagebench.harness.run import Options
+from pagebench.harness.selftest import planted_cells, planted_record
+from pagebench.kernels.device import CPU, Device
+from pagebench.profiles.dose import Step, candidates, explain, explanations, moves
+
+H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
+recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
+GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))
+
+
+def steps(*middles: float, half: float = 1.0) -> list[Step]:
+    return [Step(us - half, us, us + half) for us in middles]
+
+
+LDG = {"ldg": [400.0, 200.0, 100.0, 100.0]}
+LOCAL = {"local_loads": [50.0, 50.0, 0.0, 0.0]}
+
+
+# --- which counter does time follow? ----------------------------------------------------------
+
+
+def test_time_that_falls_with_a_counter_follows_it_at_one_cost() -> None:
+    (found,) = explanations(steps(-20, -10, 0), LDG)
+    assert found.fits
+    assert found.us_per_count == pytest.approx((0.1,))
+    assert found.steps_us == pytest.approx((-20, -10, 0))
+
+
+def test_two_mechanisms_at_different_values_of_the_knob_are_named_together() -> None:
+    found = explanations(steps(-8, -34, 0), LDG | LOCAL)
+    assert [each.counters for each in found if each.fits] == [("ldg", "local_loads")]
+    (pair,) = [each for each in found if each.fits]
+    assert pair.us_per_count == pytest.approx((0.04, 0.6))
+    assert "two mechanisms" in sentences(steps(-8, -34, 0), LDG | LOCAL, found)[-1]
+
+
+def test_time_that_no_counter_gives_is_unexplained() -> None:
+    found = explanations(steps(-34, -1, 0), LDG | LOCAL)
+    assert not any(each.fits for each in found)
+    assert "unexplained" in sentences(steps(-34, -1, 0), LDG | LOCAL, found)[-1]
+
+
+def test_more_work_is_never_faster() -> None:
+    growing = {"instructions": [100.0, 200.0, 300.0, 400.0]}
+    (found,) = explanations(steps(-20, -20, -20), growing)
+    assert found.us_per_count == (0.0,)
+    assert not found.fits
+
+
+def test_counters_that_move_alike_are_one_candidate() -> None:
+    twins = LDG | {"l1_requests": [900.0, 700.0, 600.0, 600.0], "tma": [5.0] * 4} | LOCAL
+    assert candidates(twins) == {"ldg": ("l1_requests",), "local_loads": ()}
+
+
+def test_a_step_within_its_interval_fits_and_one_outside_does_not() -> None:
+    assert explain(steps(-20, -11.9, 0, half=2.0), LDG, ["ldg"]).fits
+    assert not explain(steps(-20, -14, 0, half=2.0), LDG, ["ldg"]).fits
+
+
+def test_time_that_does_not_move_follows_nothing() -> None:
+    still = steps(0.2, -0.3, 0.1)
+    assert not moves(still)
+    assert sentences(still, LDG, explanations(still, LDG))[-1].endswith("time follows nothing")
+    assert "no stable counter" in sentences(steps(-5, 0, 0), {}, [])[-1]
+
+
+@recorded
+@pytest.mark.parametrize("name", ["study", "study_other_gpu"])
+def test_recorded_doses_follow_from_their_steps_and_counters(name: str) -> None:
+    lines = list(store.read_kind([H200 / f"{name}.jsonl"], "dose"))
+    assert [line["regime"] for line in lines] == [ladder.name for ladder in LADDERS]
+    for line in lines:
+        found = explanations([Step(*step) for step in line["steps_us"]], line["counters"])
+        assert [list(each.counters) for each in found if each.fits] == line["follows"]
+
+
+def ladder_group(times: Sequence[float], processes: int = 4) -> Interleaved:
+    group = Interleaved(tuple(map(Cell.parse, LADDERS[0].cells)), 3)
+    for process in range(processes):
+        there = [us * (1 + 1e-4 * process * index) for index, us in enumerate(times)]
+        group.add({
+            "status": "measured", "floor_us": 2.5, "rounds": [[*there, *reversed(there)]],
+            "environment": {"gpu": "NVIDIA H200"}, "resolved": [{}] * 4,
+        })  # fmt: skip
+    return group
+
+
+@recorded
+def test_a_dose_record_holds_times_steps_counters_and_reasons() -> None:
+    made = dose_of(LADDERS[0], ladder_group((215.0, 181.0, 180.0, 178.0)), [H200 / "study.jsonl"])
+    record = json.loads(json.dumps(made, allow_nan=False))
+    assert record["pages"] == [16, 32, 64, 128]
+    assert record["steps_us"][0][1] == pytest.approx(-34, abs=0.2)
+    assert record["counters"]["ldg"] == [407552, 204800, 103424, 103424]
+    assert record["follows"] == []
+    assert "dram_read_bytes" not in record["counters"]  # it did not repeat
+
+
+def test_a_step_is_no_surer_than_the_least_effect() -> None:
+    low, middle, high = dose_of(LADDERS[0], ladder_group((200.0,) * 4, 4), [])["steps_us"][0]
+    assert high - middle >= 0.4 - 1e-9  # 0.2 % of 200 us
+    assert middle - low >= 0.4 - 1e-9
+
+
+# --- attacks ----------------------------------------------------------------------------------
+
+
+def variant(delta: tuple[float, float, float], work: float, word: str = "changed") -> Any:
+    return {"cells": ["a", "b"], "time": {"word": word}, "delta_us": list(delta),
+            "work": {"ldg": work}}  # fmt: skip
+
+
+SCALED = [
+    ([((8, 9, 10), 50), ((17, 18, 19), 100), ((34, 36, 38), 200)], "scales"),
+    ([((8, 9, 10), 50), ((8.5, 9, 9.5), 100), ((8, 9, 10), 200)], "constant"),
+    ([((8, 9, 10), 50), ((29, 30, 31), 100), ((34, 36, 38), 200)], "neither"),
+    ([((8, 9, 10), 0), ((17, 18, 19), 0), ((34, 36, 38), 0)], "neither"),
+]
+
+
+@pytest.mark.parametrize(("deltas", "word"), SCALED)
+def test_an_effect_scales_with_the_work_or_not(
+    deltas: list[tuple[tuple[float, float, float], float]], word: str
+) -> None:
+    assert attacks._scaling([variant(*each) for each in deltas])[0] == word
+
+
+def test_what_has_no_effect_cannot_be_attacked() -> None:
+    same = variant((-1, 0, 1), 5, "same")
+    assert attacks._scaling([same] * 3)[0] == "no effect"
+    assert attacks._switching([same, variant((8, 9, 10), 5)])[0] == "no effect"
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [(variant((-1, 0, 1), 0, "same"), "vanishes"), (variant((3, 4, 5), 0), "survives"),
+     (variant((-5, -4, -3), 0), "reverses"), (variant((-5, 4, 9), 0, "unclear"), "unclear")],
+)  # fmt: skip
+def test_another_kernel_loses_the_effect_or_keeps_it(other: Any, word: str) -> None:
+    assert attacks._switching([variant((8, 9, 10), 5), other])[0] == word
+
+
+def test_the_other_kernel_is_the_first_that_takes_both_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = (Cell.parse("xqa_shared_p64"), Cell.parse("xqa_shared_p16"))
+    monkeypatch.setattr(attacks, "refusal", lambda cell, device: None)
+    assert [cell.name for cell in attacks.switched(cells, GPU, None)[1]] == [
+        "tritonrow_shared_p64", "tritonrow_shared_p16",
+    ]  # fmt: skip
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="no other kernel takes both cells: tritonrow needs"):
+        attacks.switched(cells, CPU, None)
+
+
+@recorded
+@pytest.mark.parametrize("name", ["study", "study_other_gpu"])
+def test_recorded_attacks_follow_from_their_variants(name: str) -> None:
+    words = {}
+    for line in store.read_kind([H200 / f"{name}.jsonl"], "attack"):
+        conclude = attacks._scaling if line["attack"] == "context" else attacks._switching
+        assert conclude(line["variants"])[0] == line["word"]
+        words[line["attack"]] = line["word"]
+    assert words == {"context": "scales", "kernel": "reverses"}
+
+
+# --- the self-test ----------------------------------------------------------------------------
+
+
+@recorded
+def test_the_studys_planted_record_follows_from_its_verdicts_and_counters() -> None:
+    (stored,) = store.read_kind([H200 / "study.jsonl"], "planted")
+    lines = {line["contrast"]: line for line in store.read_kind([H200 / "study.jsonl"], "verdict")}
+    made = planted_record([lines[c.name] for c in PLANTED], [H200 / "study.jsonl"])
+    assert made["rows"] == stored["rows"]
+    assert made["found_all"]
+
+
+@recorded
+def test_a_load_too_few_or_a_wrong_word_is_not_found(tmp_path: Path) -> None:
+    lines = {line["contrast"]: line for line in store.read_kind([H200 / "study.jsonl"], "verdict")}
+    verdicts = [lines[contrast.name] for contrast in PLANTED]
+    wrong = [line | {"verdict": "absent"} for line in verdicts]
+    assert not planted_record(wrong, [H200 / "study.jsonl"])["found_all"]
+    less = tmp_path / "less.jsonl"
+    for line in store.read_kind([H200 / "study.jsonl"], "counters"):
+        ldg = line["total"]["ldg"]
+        fewer = line["total"] | {"ldg": ldg | {"value": ldg["value"] - line["cell"].count("x64")}}
+        store.append_line(less, line | {"total": fewer})
+    rows = planted_record(verdicts, [less])["rows"]
+    assert [row["cell"] for row in rows if not row["right"]] == [
+        "tritontile_distinct_p64_l32768_x64"
+    ]
+
+
+def test_planted_cells_are_counted_once_each() -> None:
+    names = [cell.name for cell in planted_cells()]
+    assert len(names) == len(set(names)) == 5
+
+
+# --- interleaving over processes --------------------------------------------------------------
+
+
+def pair(name: str) -> Interleaved:
+    return Interleaved((Cell.parse(name), Cell.parse(name)), 1)
+
+
+def record(ratio: float) -> dict[str, Any]:
+    return {"status": "measured", "floor_us": 2.5, "rounds": [[100, 100 * ratio, 100 * ratio, 100]],
+            "environment": {}, "resolved": [{}, {}]}  # fmt: skip
+
+
+def test_decided_groups_wait_no_longer_and_failed_ones_cost_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quiet, noisy, broken = map(pair, ("xqa_shared_p16", "xqa_shared_p32", "xqa_shared_p64"))
+    asked: list[list[str]] = []
+
+    def one_process(groups: Sequence[Interleaved], options: Options, *_: Any) -> None:
+        asked.append([group.cells[0].name for group in groups])
+        for group in groups:
+            if group is broken:
+                group.add({"status": "crashed", "reason": "no", "environment": {}, "resolved": []})
+            else:
+                noise = 0.05 * (-1) ** options.process if group is noisy else 0.0
+                group.add(record(1.0 + noise + 1e-5 * options.process))
+
+    monkeypatch.setattr(interleaving, "_one_process", one_process)
+    interleave([quiet, noisy, broken], Options(), CPU, tmp_path / "out.jsonl", lambda text: None)
+    assert asked[0] == ["xqa_shared_p16", "xqa_shared_p32", "xqa_shared_p64"]
+    assert asked[1] == ["xqa_shared_p16", "xqa_shared_p32"]
+    assert asked[-1] == ["xqa_shared_p32"]
+    assert (len(asked), len(quiet.effects), len(noisy.effects)) == (8, 4, 8)
+    assert quiet.step().word == "same"
+    assert noisy.step().word == "unclear"
+    assert broken.failed == "crashed: no"
+
+
+def test_when_time_runs_out_two_processes_have_been_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    group = pair("xqa_shared_p16")
+    monkeypatch.setattr(
+        interleaving, "_one_process", lambda groups, *_: [g.add(record(1.1)) for g in groups]
+    )
+    interleave([group], Options(), CPU, tmp_path / "o.jsonl", lambda text: None, limit_s=-1.0)
+    assert len(group.effects) == 2
+
+
+def test_dose_runs_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
+    code = "from pagebench.harness.cli import main; main()"
+    cells = [f"gather_distinct_p16_b2_l{tokens}" for tokens in (64, 512, 2048)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "dose", *cells, "--device", "cpu", "--json"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["cells"] == cells
+    assert all(step[1] > 0 for step in found["steps_us"])
+    assert "no stable counter" in found["because"][-1]
+
+
+def test_ladders_are_one_knob_in_order() -> None:
+    for ladder in LADDERS:
+        assert isinstance(ladder, Ladder)
+        cells = list(map(Cell.parse, ladder.cells))
+        pages = [cell.shape.page_size for cell in cells]
+        assert pages == sorted(pages)
+        axes = [{k: v for k, v in cell.axes().items() if k != "page_size"} for cell in cells]
+        assert all(each == axes[0] for each in axes)
