@@ -17,13 +17,45 @@ from pagebench.kernels.device import Device
 ATTACK_SCHEMA = 1
 SCALES = (0.5, 1.0, 2.0)
 # Kernels that read indices in another way, tried in this order.
-OTHERS = ("tritonrow", "tritontoken", "tritontile", "fidecode", "xqa")
+OTHERS = ("tritonrow", "tritontoken", "tritontile", "fidecode", "xqa", "gather", "reference")
+# Whether one cost a load fits all contexts, and whether one time does.
+FITS = {
+    (True, False): "scales",
+    (False, True): "constant",
+    (False, False): "neither",
+    (True, True): "unclear",
+}
+SCALING = {
+    "scales": "one cost for each unit of that work fits all three contexts, as it would for any "
+    "work that grows with the context",
+    "constant": "one time fits all three contexts: a fixed cost",
+    "neither": "neither a fixed cost nor one in proportion to the work fits",
+    "unclear": "both a fixed cost and one in proportion to the work fit: the intervals are wide",
+}
 Pair = tuple[Cell, Cell]
 Progress = Callable[[str], None]
 
 
+def check(how: str, cells: Pair) -> None:
+    """ValueError where there is no effect to attack: cells of two kernels, or alike."""
+    one, other = cells
+    if one == other:
+        raise ValueError("attack: give two cells that differ, in a knob whose effect is in doubt")
+    if one.kernel != other.kernel:
+        raise ValueError(
+            f"attack: give cells of one kernel, not of {one.kernel} and {other.kernel}"
+        )
+    if how == "context" and one.shape.kv_len != other.shape.kv_len:
+        raise ValueError("attack context scales the context: give cells of one context length")
+
+
 def scaled(cells: Pair) -> list[Pair]:
     """Both cells at half, the whole and twice their context; ValueError where that is no cell."""
+    if cells[0].shape.kv_len % 2:
+        raise ValueError(
+            "attack context halves the context and doubles it: "
+            f"give an even one, not l{cells[0].shape.kv_len}"
+        )
     return [(_at(cells[0], scale), _at(cells[1], scale)) for scale in SCALES]
 
 
@@ -36,6 +68,8 @@ def switched(cells: Pair, device: Device, kernel: str | None) -> list[Pair]:
 
     ValueError says why no kernel does.
     """
+    if kernel == cells[0].kernel:
+        raise ValueError(f"--with {kernel}: the cells have that kernel; name another")
     names = [kernel] if kernel else [name for name in OTHERS if name != cells[0].kernel]
     reasons = []
     for name in names:
@@ -44,7 +78,7 @@ def switched(cells: Pair, device: Device, kernel: str | None) -> list[Pair]:
         if reason is None:
             return [cells, other]
         reasons.append(reason)
-    raise ValueError(f"no other kernel takes both cells: {'; '.join(reasons)}")
+    raise ValueError(reasons[0] if kernel else f"no other kernel takes both cells: {reasons[0]}")
 
 
 def attack(
@@ -112,21 +146,23 @@ def _work(group: Interleaved) -> dict[str, float]:
 
 
 def _scaling(variants: list[dict[str, Any]]) -> tuple[str, list[str]]:
-    """`scales`, `constant` or `neither`; `no effect` where the cells as given have none."""
+    """A word of SCALING; `no effect` where the cells as given have none."""
     lines = [_effect(variant) for variant in variants]
     if variants[1]["time"]["word"] != "changed":
-        return "no effect", [*lines, "the cells as given do not differ: nothing to attack"]
+        return _nothing(variants[1], lines)
     deltas = [variant["delta_us"] for variant in variants]
     work = [next(iter(variant["work"].values())) for variant in variants]
-    if all(work) and _share([[low / w, high / w] for (low, _, high), w in _both(deltas, work)]):
-        return "scales", [*lines, "one cost for each unit of that work fits all three contexts"]
-    if _share([[low, high] for low, _, high in deltas]):
-        return "constant", [*lines, "one time fits all three contexts: a fixed cost"]
-    return "neither", [*lines, "neither a fixed cost nor one in proportion to the work fits"]
+    scales = all(work) and _share(
+        [[low / w, high / w] for (low, _, high), w in zip(deltas, work, strict=True)]
+    )
+    word = FITS[scales, _share([[low, high] for low, _, high in deltas])]
+    return word, [*lines, SCALING[word]]
 
 
-def _both(deltas: list[list[float]], work: list[float]) -> list[tuple[list[float], float]]:
-    return list(zip(deltas, work, strict=True))
+def _nothing(given: dict[str, Any], lines: list[str]) -> tuple[str, list[str]]:
+    if given["time"]["word"] == "unclear":
+        return "unclear", [*lines, "whether the cells as given differ is not known"]
+    return "no effect", [*lines, "the cells as given do not differ: nothing to attack"]
 
 
 def _share(intervals: list[list[float]]) -> bool:
@@ -140,7 +176,7 @@ def _switching(variants: list[dict[str, Any]]) -> tuple[str, list[str]]:
     given, other = variants
     lines = [_effect(variant) for variant in variants]
     if given["time"]["word"] != "changed":
-        return "no effect", [*lines, "the cells as given do not differ: nothing to attack"]
+        return _nothing(given, lines)
     if other["time"]["word"] != "changed":
         return {"same": "vanishes", "unclear": "unclear"}[other["time"]["word"]], lines
     same_way = (given["delta_us"][1] > 0) == (other["delta_us"][1] > 0)

@@ -25,13 +25,17 @@ def counters_table(record: dict[str, Any]) -> list[tuple[str, str, str, str, str
         ratio = f"{entry['value'] / wanted:.4f}" if wanted else ""
         if name in record.get("off", ()):
             ratio += " off"
-        state = "stable" if entry["stable"] else f"unstable ({entry['spread']:.2%})"
+        state = "stable" if entry["stable"] else f"unstable ({_spread(entry['spread'])})"
         rows.append((name, f"{entry['value']:,.0f}", metric(name).unit, ratio, state))
     rows += [
         (name, value if isinstance(value, str) else f"{value:.2f}", "", "", "")
         for name, value in record["ratios"].items()
     ]
     return rows
+
+
+def _spread(share: float) -> str:
+    return f"{share:.2%}" if share >= 1e-4 else "under 0.01%"
 
 
 def kernel_lines(record: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ LOOKS = (4, 6, 8)  # processes after which a decision may be made
 ERROR = 0.025  # chance of a wrong "changed", all looks and differences together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
 LEAST_EFFECT = 0.002  # a smaller difference is decided but not worth a word
+MOST_LOG = log(1000)
 POWER = 0.8  # of the smallest detectable effect that is stated
 
 Round = Sequence[float]  # times of n cells there and back: 2 n of them, in any unit
@@ -66,14 +67,16 @@ def change(effects: Sequence[float], among: int = 1) -> Change:
     quantile = float(stdtrit(count - 1, 1 - ERROR / len(LOOKS) / among / 2))
     low, high = middle - quantile * spread, middle + quantile * spread
     power = float(stdtrit(count - 1, POWER))
+    least = max(LEAST_EFFECT, (quantile + power) * spread)
     return Change(
-        _word(middle, low, high),
-        exp(middle),
-        exp(low),
-        exp(high),
-        count,
-        exp((quantile + power) * spread) - 1,
-    )
+        _word(middle, low, high), _ratio(middle), _ratio(low), _ratio(high), count,
+        _ratio(least) - 1,
+    )  # fmt: skip
+
+
+def _ratio(log_ratio: float) -> float:
+    """Two noisy processes have no bounds worth a number: beyond a factor of 1000 it ends."""
+    return exp(min(max(log_ratio, -MOST_LOG), MOST_LOG))
 
 
 def _word(middle: float, low: float, high: float) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +23,10 @@ from pagebench.harness.choose import (
     say,
 )
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast, Ladder
+from pagebench.harness.dose import moving_axes
+from pagebench.harness.record import FAILURES
 from pagebench.harness.run import Options, default_options
-from pagebench.harness.sweep import default_path
+from pagebench.harness.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, default_path
 from pagebench.kernels.device import Device
 
 Counters = Annotated[
@@ -42,13 +45,13 @@ def judge(
     device: DeviceName = "auto",
     kernel: KernelFile = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Did the knob between two cells change device work, and does that work show in time?"""
     from pagebench.harness.judge import cells_of, judge_contrasts, work_between
 
     if not names:
-        _list_contrasts()
-        return
+        _list_contrasts(as_json)
+        return EXIT_DONE
     here = device_and_kernel(device, kernel)
     contrasts = _contrasts(names)
     pairs = [cells_of(contrast) for contrast in contrasts]
@@ -60,15 +63,21 @@ def judge(
         )
     path = _path(out)
     records = _kept(path, judge_contrasts, contrasts, options, here, files, path, say)
-    if not any(record["time"] for record in records):
-        raise ValueError(records[0]["because"][0])
     if as_json:
         print_json(records)
-        return
-    for record in records:
+    for record in () if as_json else records:
         print(f"{record['headline']}: {' against '.join(record['cells'])}")
         for line in record["because"]:
             print(f"  {line}")
+    say(f"{len(records)} verdicts, and the processes that they rest on, in {path}")
+    return _exit_code(records)
+
+
+def _exit_code(records: Sequence[dict[str, Any]]) -> int:
+    """1 if a cell crashed or was wrong, 2 if nothing was measured, else 0; as of a sweep."""
+    if any(record["status"] in FAILURES for record in records):
+        return EXIT_FAILED
+    return EXIT_DONE if any(record["time"] for record in records) else EXIT_NOTHING
 
 
 def dose(
@@ -86,8 +95,7 @@ def dose(
     from pagebench.harness.dose import doses
 
     if not names:
-        rows = [(each.name, each.knob, " ".join(each.cells)) for each in LADDERS]
-        print(reports.plain(("ladder", "knob", "cells"), rows))
+        _list_ladders(as_json)
         return
     here = device_and_kernel(device, kernel)
     ladders = _ladders(names)
@@ -108,10 +116,16 @@ def dose_text(record: dict[str, Any]) -> str:
         (name, *(f"{value:,.0f}" for value in values))
         for name, values in record["counters"].items()
     ]
-    heads = (record["knob"], *map(str, record["pages"]))
-    follows = " or ".join(" + ".join(names) for names in record["follows"]) or "nothing counted"
-    lines = [f"{record['regime']}: time follows {follows}", reports.plain(heads, rows)]
+    heads = (record["knob"], *record["values"])
+    lines = [f"{record['regime']}: {_follows(record)}", reports.plain(heads, rows)]
     return "\n".join([*lines, *(f"  {line}" for line in record["because"])])
+
+
+def _follows(record: dict[str, Any]) -> str:
+    if not record["counters"]:
+        return "no counters of all cells, so what time follows cannot be said"
+    named = " or ".join(" + ".join(names) for names in record["follows"])
+    return f"time follows {named or 'nothing counted'}"
 
 
 def attack(
@@ -135,6 +149,7 @@ def attack(
     if with_ and how == "context":
         raise ValueError("--with names another kernel: use it with attack kernel")
     cells = Cell.parse(one), Cell.parse(other)
+    attacks.check(how, cells)
     pairs = attacks.scaled(cells) if how == "context" else attacks.switched(cells, here, with_)
     options = _options([cell for pair in pairs for cell in pair], here, kernel)
     path = _path(out)
@@ -199,8 +214,17 @@ def _kept(path: Path, work: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return work(*arguments)
     except KeyboardInterrupt:
-        say(f"stopped without a conclusion; the processes measured are in {path}")
+        say(f"stopped without a conclusion; the processes measured are in {path}, to look at: "
+            "they are not taken up again")  # fmt: skip
         raise
+
+
+def _list_ladders(as_json: bool) -> None:
+    if as_json:
+        print_json(map(asdict, LADDERS))
+        return
+    rows = [(each.name, each.knob, " ".join(each.cells)) for each in LADDERS]
+    print(reports.plain(("ladder", "knob", "cells"), rows))
 
 
 def _contrasts(names: Sequence[str]) -> list[Contrast]:
@@ -211,14 +235,13 @@ def _contrasts(names: Sequence[str]) -> list[Contrast]:
     if all(name in known for name in names):
         return [known[name] for name in dict.fromkeys(names)]
     if len(names) != 2:
-        raise ValueError(f"give two cells, all, or some of the contrasts {', '.join(known)}")
+        raise ValueError(_wanted(names, known, "two cells", "contrasts"))
     one, other = map(Cell.parse, names)
     return [Contrast("", _knob(one, other), one.name, other.name)]
 
 
 def _knob(one: Cell, other: Cell) -> str:
-    differing = [axis for axis, value in one.axes().items() if other.axes()[axis] != value]
-    return ", ".join(differing).replace("_", " ") or "nothing"
+    return ", ".join(moving_axes((one, other))).replace("_", " ") or "nothing"
 
 
 def _ladders(names: Sequence[str]) -> list[Ladder]:
@@ -229,12 +252,30 @@ def _ladders(names: Sequence[str]) -> list[Ladder]:
     if all(name in known for name in names):
         return [known[name] for name in dict.fromkeys(names)]
     if len(names) < 3:
-        raise ValueError(f"give three cells or more, all, or some of {', '.join(known)}")
+        raise ValueError(_wanted(names, known, "three cells or more", "ladders"))
     cells = [Cell.parse(name) for name in names]
-    return [Ladder("given", _knob(cells[0], cells[-1]), tuple(cell.name for cell in cells))]
+    moving = moving_axes(cells)
+    if len(moving) != 1:
+        found = ", ".join(moving).replace("_", " ") or "nothing"
+        raise ValueError(f"the cells of a dose differ in one knob; these differ in {found}")
+    knob = moving[0].replace("_", " ")
+    return [Ladder(knob, knob, tuple(cell.name for cell in cells))]
 
 
-def _list_contrasts() -> None:
+def _wanted(names: Sequence[str], known: Iterable[str], cells: str, kind: str) -> str:
+    """What would have been right, with the nearest name to one that is not known."""
+    listed = list(known)
+    near = [match for name in names for match in get_close_matches(name, listed, 1)]
+    guess = f"; did you mean {near[0]}?" if near else ""
+    return (
+        f"{len(names)} given: give {cells}, all, or some of the {kind} {', '.join(listed)}{guess}"
+    )
+
+
+def _list_contrasts(as_json: bool) -> None:
+    if as_json:
+        print_json(map(asdict, CONTRASTS))
+        return
     rows = [(c.name, c.knob, c.one, c.other, c.predicts or "", c.why) for c in CONTRASTS]
     print(reports.plain(("contrast", "knob", "A", "B", "predicted", "because"), rows))
 

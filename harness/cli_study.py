@@ -23,8 +23,12 @@ def study(
     device: DeviceName = "auto",
 ) -> None:
     """One page of verdicts, tables and figures from records, beside those of the seed's study."""
-    if bool(files) == measure:
-        raise ValueError("name results files to draw from (make study RUN='FILES'), or --measure")
+    if files and measure:
+        raise ValueError("--measure makes its own records: without results files")
+    if not files and not measure:
+        raise ValueError("name results files to draw from, or --measure this GPU first")
+    if out.suffix in (".html", ".md"):
+        raise ValueError(f"--out {out}: give the folder that study.html and study.md go to")
     sources = files or [_measured(device, out)]
     from pagebench.harness import study_page
     from pagebench.harness.recorded import read
@@ -42,7 +46,7 @@ def _measured(device: str, out: Path) -> Path:
     """The file of everything that the study measured."""
     from pagebench.harness.study_run import measure_study
 
-    path = out / f"study_{default_path().name}"
+    path = out / f"{default_path().stem}_study.jsonl"
     measure_study(find_device(device), path, say)
     print(path)
     return path

@@ -353,7 +353,7 @@ class CuptiClock:
             )
         if self._usual and names != self._usual:
             raise ClockError(
-                f"calls before ran {len(self._usual)} kernels, this one {len(names)}: "
+                f"calls before ran {', '.join(self._usual)}; this one {', '.join(names)}: "
                 "activity was lost, or the call changed"
             )
 

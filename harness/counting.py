@@ -12,7 +12,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.profile import audit_flush, imported, profile, profile_single_pass
 from pagebench.kernels.device import Device
 from pagebench.profiles import ncu
-from pagebench.profiles.counters import CountError
+from pagebench.profiles.counters import CountError, ratios
 from pagebench.profiles.metrics import SINGLE_PASS
 from pagebench.profiles.ncu import NcuError, Setting
 
@@ -92,4 +92,6 @@ def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None])
         progress("counters are not calibrated on this GPU and ncu: pagebench calibrate")
     wrong = distrusted(calibration)
     total = {name: entry for name, entry in record["total"].items() if name not in wrong}
-    return record | {"total": total, "calibrated": calibration is not None, "distrusted": wrong}
+    plain = {name: float(entry["value"]) for name, entry in total.items()}
+    kept = {"total": total, "ratios": ratios(plain)}
+    return record | kept | {"calibrated": calibration is not None, "distrusted": wrong}

@@ -15,7 +15,7 @@ from pagebench.harness.judge import newest_counters
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
 from pagebench.profiles.dose import Explanation, Step, candidates, explanations, moves
-from pagebench.profiles.verdict import TRAFFIC_MARGIN, WORK
+from pagebench.profiles.verdict import WORK, differs
 
 DOSE_SCHEMA = 1
 
@@ -28,12 +28,19 @@ def doses(
     out: Path,
     progress: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """A dose record for each ladder, appended to `out` after the group records of each process."""
+    """A dose record for each ladder, appended to `out` after the group records of each process.
+
+    ValueError, after all others are written, where a ladder has no times.
+    """
     groups = groups_of(ladders)
     interleave(groups, options, device, out, progress)
-    records = [dose_of(each, group, files) for each, group in zip(ladders, groups, strict=True)]
+    pairs = list(zip(ladders, groups, strict=True))
+    records = [dose_of(each, group, options, files) for each, group in pairs if not group.failed]
     for record in records:
         store.append_line(out, record)
+    for each, group in pairs:
+        if group.failed:
+            raise ValueError(f"{each.name}: {group.failed}")
     return records
 
 
@@ -43,12 +50,14 @@ def groups_of(ladders: Sequence[Ladder]) -> list[Interleaved]:
     return [Interleaved(tuple(map(Cell.parse, each.cells)), steps) for each in ladders]
 
 
-def dose_of(ladder: Ladder, group: Interleaved, files: Sequence[Path]) -> dict[str, Any]:
+def dose_of(
+    ladder: Ladder, group: Interleaved, options: Options, files: Sequence[Path]
+) -> dict[str, Any]:
     """What time follows over the ladder. ValueError where its cells have no times."""
     if group.failed:
         raise ValueError(f"{ladder.name}: {group.failed}")
     steps = [_step(group, index) for index in range(len(ladder.cells) - 1)]
-    counters = moving_counters(group.cells, files)
+    counters = moving_counters(group, options, files)
     tried = explanations(steps, counters) if counters else []
     return {
         "kind": "dose",
@@ -56,13 +65,13 @@ def dose_of(ladder: Ladder, group: Interleaved, files: Sequence[Path]) -> dict[s
         "regime": ladder.name,
         "knob": ladder.knob,
         "cells": list(ladder.cells),
-        "pages": [cell.shape.page_size for cell in group.cells],
+        "values": knob_values(group.cells),
         "processes": len(group.effects),
         "time_us": [_range(group, index) for index in range(len(ladder.cells))],
         "steps_us": [[round(us, 3) for us in (s.low_us, s.middle_us, s.high_us)] for s in steps],
         "counters": {name: list(values) for name, values in counters.items()},
         "follows": [list(each.counters) for each in tried if each.fits],
-        "because": sentences(steps, counters, tried),
+        "because": [*sentences(steps, counters, tried), *group.notes],
         "environment": group.environment,
     }
 
@@ -81,9 +90,28 @@ def _range(group: Interleaved, index: int) -> list[float]:
     return [round(us, 3) for us in (min(times), group.time_us(index), max(times))]
 
 
-def moving_counters(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, list[float]]:
+def knob_values(cells: Sequence[Cell]) -> list[str]:
+    """What differs between the cells, a text for each."""
+    axes = [cell.axes() for cell in cells]
+    moving = moving_axes(cells)
+    values = [" ".join(str(each[axis]) for axis in moving) for each in axes]
+    alike = len(set(values)) < len(values)
+    return [str(place + 1) for place in range(len(cells))] if alike else values
+
+
+def moving_axes(cells: Sequence[Cell]) -> list[str]:
+    """Axes that differ, without the table's width where it only follows the context."""
+    axes = [cell.axes() for cell in cells]
+    found = [axis for axis in axes[0] if any(each[axis] != axes[0][axis] for each in axes)]
+    return [axis for axis in found if axis != "table_tokens"] or found
+
+
+def moving_counters(
+    group: Interleaved, options: Options, files: Sequence[Path]
+) -> dict[str, list[float]]:
     """Stable counters of work that differ between the cells; none where a cell was not counted."""
-    records = newest_counters(cells, files)
+    state = (group.environment.get("gpu"), options.l2)
+    records = newest_counters(group.cells, files, state)
     if records is None:
         return {}
     found = {}
@@ -91,7 +119,7 @@ def moving_counters(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, l
         entries = [record["total"].get(name) for record in records]
         if all(entry and entry["stable"] for entry in entries):
             values = [float(entry["value"]) for entry in entries]
-            if max(values) - min(values) > TRAFFIC_MARGIN * max(values):
+            if differs(name, min(values), max(values)):
                 found[name] = values
     return found
 
@@ -100,7 +128,8 @@ def sentences(
     steps: Sequence[Step], counters: dict[str, list[float]], tried: Sequence[Explanation]
 ) -> list[str]:
     """What was measured at each step, and what each candidate would give there."""
-    lines = [f"time moves by {_signed([step.middle_us for step in steps])} us"]
+    moved = ", ".join(f"{s.middle_us:+.1f} [{s.low_us:+.1f}, {s.high_us:+.1f}]" for s in steps)
+    lines = [f"from step to step, of interleaved samples, time moves by {moved} us"]
     if not counters:
         return [*lines, "no stable counter is known to move over these cells"]
     if not moves(steps):
@@ -125,4 +154,4 @@ def _candidate(each: Explanation, alike: dict[str, tuple[str, ...]]) -> str:
 
 
 def _signed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:+.1f}" for value in values)
+    return ", ".join(f"{value + 0.0:+.1f}".replace("-0.0", "+0.0") for value in values)

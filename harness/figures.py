@@ -48,20 +48,26 @@ class Figure:
     svg: str
 
 
-def pages(name: str, alt: str, times: Mapping[int, Summary], ldg: Mapping[int, float]) -> Figure:
-    """Time in us, and below it LDG where counted, over tokens a page."""
+def ladder(
+    name: str,
+    alt: str,
+    times: Mapping[str, Summary],
+    ldg: Mapping[str, float],
+    knob: str = "tokens a page",
+) -> Figure:
+    """Time in us, and below it LDG where counted, over the values of a knob."""
     with _style():
         canvas = _canvas(4.0 if ldg else 2.4)
         rows = canvas.subplots(2 if ldg else 1, sharex=True, squeeze=False)[:, 0]
-        _time_over_pages(rows[0], times)
+        _time_over_knob(rows[0], times)
         if ldg:
-            _ldg_over_pages(rows[1], list(times), ldg)
-        rows[-1].set_xticks(range(len(times)), [str(page) for page in times])
-        rows[-1].set_xlabel("tokens a page")
+            _ldg_over_knob(rows[1], list(times), ldg)
+        rows[-1].set_xticks(range(len(times)), list(times))
+        rows[-1].set_xlabel(knob)
         return Figure(name, alt, _svg(canvas, name))
 
 
-def _time_over_pages(axes: Axes, times: Mapping[int, Summary]) -> None:
+def _time_over_knob(axes: Axes, times: Mapping[str, Summary]) -> None:
     median = [found.median_us for found in times.values()]
     below = [found.median_us - found.low_us for found in times.values()]
     above = [found.high_us - found.median_us for found in times.values()]
@@ -70,8 +76,8 @@ def _time_over_pages(axes: Axes, times: Mapping[int, Summary]) -> None:
     axes.set_ylabel("time, us")
 
 
-def _ldg_over_pages(axes: Axes, order: list[int], ldg: Mapping[int, float]) -> None:
-    places = [order.index(page) for page in ldg]
+def _ldg_over_knob(axes: Axes, order: list[str], ldg: Mapping[str, float]) -> None:
+    places = [order.index(value) for value in ldg]
     counts = [count / 1000 for count in ldg.values()]
     axes.plot(places, counts, color=VERMILLION, marker="s", linestyle="--")
     _label_points(axes, counts, [f"{count:.0f}" for count in counts], places)

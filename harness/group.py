@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import monotonic
 from typing import Any
 
 from pagebench.harness import clock as clocks
@@ -14,10 +18,12 @@ from pagebench.harness.run import (
     Session,
     one_line,
     prepare,
+    refuse_implausible,
 )
 
 GROUP_SCHEMA = 1
-ROUNDS = 25  # there and back again in a process
+ROUNDS, LEAST_ROUNDS = 25, 5  # there and back again in a process
+ROUNDS_S = 20.0  # after which the least rounds are enough
 
 
 def measure_group(
@@ -25,13 +31,28 @@ def measure_group(
 ) -> dict[str, Any]:
     """A group record: rounds of times, or a status and its reason. What goes wrong is in it."""
     found: tuple[dict[str, Any], ...] = tuple({} for _ in cells)
-    outcome: dict[str, Any]
     try:
         outcome = {"status": "measured", **_rounds(cells, options, session, progress, found)}
     except Failure as failure:
         outcome = {"status": failure.status, "reason": failure.reason}
     except Exception as error:
         outcome = {"status": "crashed", "reason": one_line(error)}
+    return _identity(cells, options) | {
+        "resolved": [dict(entry.get("resolved", {})) for entry in found],
+        "check": [dict(entry.get("check", {})) for entry in found],
+        "environment": session.facts_now(),
+        **outcome,
+    }
+
+
+def unmeasured_group(
+    cells: Sequence[Cell], options: Options, status: str, reason: str
+) -> dict[str, Any]:
+    """The record of a group that was lost with its worker."""
+    return _identity(cells, options) | {"status": status, "reason": reason}
+
+
+def _identity(cells: Sequence[Cell], options: Options) -> dict[str, Any]:
     return {
         "kind": "group",
         "schema": GROUP_SCHEMA,
@@ -39,11 +60,12 @@ def measure_group(
         "clock": options.clock,
         "l2": options.l2,
         "process": options.process,
-        "resolved": [dict(entry.get("resolved", {})) for entry in found],
-        "check": [dict(entry.get("check", {})) for entry in found],
-        "environment": session.facts_now(),
-        **outcome,
     }
+
+
+def build_order(count: int, process: int) -> list[int]:
+    """Every second process builds in the other order: where a pool lies is worth 0.3 %."""
+    return list(range(count)) if process % 2 == 0 else list(reversed(range(count)))
 
 
 def _rounds(
@@ -53,29 +75,67 @@ def _rounds(
     progress: Progress,
     found: tuple[dict[str, Any], ...],
 ) -> dict[str, Any]:
-    """Rounds and floor; all outputs are checked before and after, as in a run of one cell.
-
-    Every second process builds the cells in the other order: where a pool lies is worth 0.3 %.
-    """
-    order = range(len(cells)) if options.process % 2 == 0 else reversed(range(len(cells)))
+    """Rounds and floor; all outputs are checked before and after, as in a run of one cell."""
+    order = build_order(len(cells), options.process)
     built = {i: prepare(cells[i], options, session, progress, found[i]) for i in order}
     ready = [built[i] for i in range(len(cells))]
     progress("warming up")
     for each in ready:
         clocks.warm_up(each.call.run, session.monitor, session.synchronise)
         each.checker.forget_output()
-    clock = clocks.make_clock(options.clock, session.device.kind)
-    progress("timing")
-    floor = clocks.floor_us(clock)
-    there_and_back = [*ready, *reversed(ready)]
-    rounds = [
-        [_sample(clock, each, options, session) for each in there_and_back] for _ in range(ROUNDS)
-    ]
+    taken = _take(ready, options, session, progress)
     for each in ready:
         each.checker.check("after", run_first=False)
-    return {"floor_us": round(floor, 3), "rounds": rounds}
+    _plausible(taken, ready, options, session)
+    return {
+        "floor_us": round(taken.floor_us, 3),
+        "rounds": taken.rounds,
+        "discarded": taken.discarded,
+        "throttle": sorted(taken.throttle),
+    }
 
 
-def _sample(clock: clocks.Clock, ready: Prepared, options: Options, session: Session) -> float:
+@dataclass(slots=True)
+class _Taken:
+    """Samples of a process, with the GPU's complaints meanwhile."""
+
+    floor_us: float
+    rounds: list[list[float]] = field(default_factory=list)
+    discarded: int = 0
+    throttle: set[str] = field(default_factory=set)
+
+
+def _take(
+    ready: Sequence[Prepared], options: Options, session: Session, progress: Progress
+) -> _Taken:
+    clock = clocks.make_clock(options.clock, session.device.kind)
+    taken = _Taken(clocks.floor_us(clock))
+    ends = monotonic() + ROUNDS_S
+    while len(taken.rounds) < ROUNDS:
+        if len(taken.rounds) >= LEAST_ROUNDS and monotonic() > ends:
+            break
+        progress("timing")  # a sign of life: a round may take long
+        taken.throttle.update(session.monitor.block(0).throttle)
+        samples = [_sample(clock, each, options, session) for each in (*ready, *reversed(ready))]
+        taken.rounds.append([round(sample.time_us, 3) for sample in samples])
+        taken.discarded += sum(sample.discarded for sample in samples)
+    return taken
+
+
+def _sample(
+    clock: clocks.Clock, ready: Prepared, options: Options, session: Session
+) -> clocks.Sample:
     run = ready.call.run
-    return round(clock.sample(run, session.prepare(options.l2, run)).time_us, 3)
+    return clock.sample(run, session.prepare(options.l2, run))
+
+
+def _plausible(
+    taken: _Taken, ready: Sequence[Prepared], options: Options, session: Session
+) -> None:
+    """Failure where a cell's times cannot be, as in a run of one cell."""
+    for index, each in enumerate(ready):
+        time_us = median(us for r in taken.rounds for us in (r[index], r[-1 - index]))
+        work = each.work if options.l2 == "cold" else None
+        refuse_implausible(time_us, taken.floor_us, work, session)
+    if min(us for each in taken.rounds for us in each) <= 0:
+        raise Failure("rejected", "a sample took no time")

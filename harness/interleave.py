@@ -12,19 +12,23 @@ from typing import Any
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import LOOKS, Change, change, may_stop, process_effect
+from pagebench.harness.group import unmeasured_group
+from pagebench.harness.record import FAILURES
 from pagebench.harness.run import Options
 from pagebench.harness.worker import Worker, WorkerLost
 from pagebench.kernels.device import Device
 
 Progress = Callable[[str], None]
 LIMIT_S = 1800
+LEAST_FLOOR_US = 1e-3  # a clock that reads less has no floor to speak of
 
 
 @dataclass(slots=True)
 class Interleaved:
     """Cells that are timed together, with what their processes have said so far.
 
-    A step is the change from one cell to the next; `among` differences are judged together.
+    A step is the change from one cell to the next; `among` differences are judged together. A
+    process that fails is the last: enough processes before it decide all the same.
     """
 
     cells: tuple[Cell, ...]
@@ -32,27 +36,39 @@ class Interleaved:
     effects: list[tuple[float, ...]] = field(default_factory=list)  # [process][step], log ratios
     times_us: list[tuple[float, ...]] = field(default_factory=list)  # [process][cell], medians
     floors_us: list[float] = field(default_factory=list)
+    throttle: set[str] = field(default_factory=set)  # reasons seen while timing
     resolved: list[dict[str, Any]] = field(default_factory=list)  # [cell]
     environment: dict[str, Any] = field(default_factory=dict)  # of the newest process
-    failed: str | None = None
+    status: str = "measured"
+    lost: str | None = None  # why the last process has no times
 
     def add(self, record: dict[str, Any]) -> None:
         """Take in a group record of one process."""
-        self.environment, self.resolved = record["environment"], record["resolved"]
-        if record["status"] != "measured":
-            self.failed = f"{record['status']}: {record['reason']}"
+        self.status = record["status"]
+        if self.status != "measured":
+            self.lost = f"{self.status}: {record['reason']}"
             return
+        self.environment, self.resolved = record["environment"], record["resolved"]
         rounds, count = record["rounds"], len(self.cells)
         self.effects.append(tuple(process_effect(rounds, step) for step in range(count - 1)))
         both_ways = [[(r[cell], r[-1 - cell]) for r in rounds] for cell in range(count)]
-        self.times_us.append(
-            tuple(median(us for pair in pairs for us in pair) for pairs in both_ways)
-        )
-        self.floors_us.append(record["floor_us"])
+        self.times_us.append(tuple(median(us for pair in pairs for us in pair)
+                                   for pairs in both_ways))  # fmt: skip
+        self.floors_us.append(max(record["floor_us"], LEAST_FLOOR_US))
+        self.throttle.update(record.get("throttle", ()))
+
+    @property
+    def failed(self) -> str | None:
+        """Why there is no conclusion: a lost process, and too few before it."""
+        return self.lost if len(self.effects) < LOOKS[0] else None
+
+    @property
+    def crashed(self) -> bool:
+        return self.status in FAILURES
 
     @property
     def decided(self) -> bool:
-        return self.failed is not None or all(
+        return self.lost is not None or all(
             may_stop(self._of_step(step), self.among) for step in range(len(self.cells) - 1)
         )
 
@@ -72,6 +88,12 @@ class Interleaved:
         return min(
             min(times) / floor for times, floor in zip(self.times_us, self.floors_us, strict=True)
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the times must know."""
+        found = [f"a process was lost: {self.lost}"] if self.lost else []
+        return found + ([f"throttled: {', '.join(sorted(self.throttle))}"] if self.throttle else [])
 
 
 def interleave(
@@ -103,16 +125,17 @@ def _one_process(
     try:
         for group in groups:
             progress(f"  {' '.join(cell.name for cell in group.cells)}")
-            _ask(worker, group, options, out)
+            record = _ask(worker, group.cells, options)
+            store.append_line(out, record)
+            group.add(record)
     finally:
         worker.close()
 
 
-def _ask(worker: Worker, group: Interleaved, options: Options, out: Path) -> None:
+def _ask(worker: Worker, cells: tuple[Cell, ...], options: Options) -> dict[str, Any]:
+    """The group's record, one of status `crashed` if the worker is lost on it."""
     try:
-        record = worker.ask(group.cells, options, lambda stage: None)
+        record: dict[str, Any] = worker.ask(cells, options, lambda stage: None)
     except WorkerLost as loss:
-        group.failed = str(loss)
-        return
-    store.append_line(out, record)
-    group.add(record)
+        return unmeasured_group(cells, options, "crashed", str(loss))
+    return record

@@ -61,7 +61,7 @@ def verdict_of(
 ) -> dict[str, Any]:
     """The verdict on one contrast, with all it rests on; a failed prediction is said first."""
     found = None if group.failed else group.step()
-    work = work_between((group.cells[0], group.cells[1]), files)
+    work = work_between((group.cells[0], group.cells[1]), files, _state(group, options))
     path = path_of(group, options, files)
     verdict = _verdict(group, found, work, binding_sentence(path) if path else None)
     return {
@@ -74,13 +74,14 @@ def verdict_of(
         "headline": headline(verdict, contrast.predicts),
         "predicted": contrast.predicts,
         "why": contrast.why,
-        "because": list(verdict.because),
+        "because": [*verdict.because, *([] if group.failed else group.notes)],
         "time": found and asdict(found),
         "time_us": [round(group.time_us(cell), 3) for cell in (0, 1)] if found else None,
         "among": group.among,
         "floors": round(group.floors, 1) if found else None,
         "work": None if work is None else asdict(work),
         "path": path and asdict(path) | {"share": path.share},
+        "status": group.status,
         "environment": group.environment,
     }
 
@@ -109,17 +110,33 @@ def headline(verdict: Verdict, predicts: str | None) -> str:
     return f"{verdict.word}, but {predicts} was predicted"
 
 
-def newest_counters(cells: Sequence[Cell], files: Sequence[Path]) -> list[dict[str, Any]] | None:
-    """The newest counters of each cell; None where one has none."""
-    newest = {line["cell"]: line for line in store.read_kind(files, "counters")}
+State = tuple[str | None, str]
+
+
+def _state(group: Interleaved, options: Options) -> State:
+    """GPU model and cache state of its times: counters of others say nothing of them."""
+    return group.environment.get("gpu"), options.l2
+
+
+def newest_counters(
+    cells: Sequence[Cell], files: Sequence[Path], state: State | None = None
+) -> list[dict[str, Any]] | None:
+    """The newest counters of each cell, of that state if one is given; None where one has none."""
+    newest = {
+        line["cell"]: line
+        for line in store.read_kind(files, "counters")
+        if state in (None, (line["environment"].get("gpu"), line["how"].get("l2")))
+    }
     if not all(cell.name in newest for cell in cells):
         return None
     return [newest[cell.name] for cell in cells]
 
 
-def work_between(cells: tuple[Cell, Cell], files: Sequence[Path]) -> Work | None:
+def work_between(
+    cells: tuple[Cell, Cell], files: Sequence[Path], state: State | None = None
+) -> Work | None:
     """What the newest counters of both cells say of the work; None where one has none."""
-    counters = newest_counters(cells, files)
+    counters = newest_counters(cells, files, state)
     if counters is None:
         return None
     one, other = counters
@@ -145,7 +162,7 @@ def _predicted(
 
 def path_of(group: Interleaved, options: Options, files: Sequence[Path]) -> CriticalPath | None:
     """The critical path of the group's last cell, by counters and ceilings in `files`."""
-    counters = newest_counters(group.cells[-1:], files)
+    counters = newest_counters(group.cells[-1:], files, _state(group, options))
     if counters is None or group.failed:
         return None
     time_us = group.time_us(len(group.cells) - 1)

@@ -38,9 +38,9 @@ FIELDS = {
         "time",
         "work",
     ),
-    "attack": ("attack", "cells", "word", "variants"),
+    "attack": ("attack", "cells", "word", "because", "variants"),
     "ceilings": ("gpu", "dram_read"),
-    "dose": ("regime", "cells", "pages", "time_us", "counters", "follows", "because"),
+    "dose": ("regime", "knob", "cells", "values", "time_us", "counters", "follows", "because"),
     "planted": ("rows", "detectable"),
 }
 
@@ -178,8 +178,15 @@ def _why_not(record: Record) -> str:
     return "" if usual else "by another clock or L2 state"
 
 
+def _upgraded(line: Line) -> Line:
+    """Dose records had page sizes, of the one knob there was, before they had values."""
+    if line["kind"] == "dose" and "pages" in line:
+        return {"values": list(map(str, line["pages"])), **line}
+    return line
+
+
 def _lines(paths: Sequence[Path], kind: str) -> tuple[Line, ...]:
-    lines = tuple(store.read_kind(paths, kind))
+    lines = tuple(map(_upgraded, store.read_kind(paths, kind)))
     for line in lines:
         missing = [name for name in FIELDS[kind] if name not in line]
         if missing:

@@ -407,21 +407,30 @@ def _shorter(batch: Batch) -> np.ndarray:
 
 
 def _plausible(samples: Samples, work: Work | None, session: Session) -> Samples:
-    """Reject what cannot be: an empty interval, or more distinct bytes a second than DRAM gives."""
     median = summarise(samples.time_us, find_modes=False).median_us
-    if median <= samples.floor_us:
+    refuse_implausible(median, samples.floor_us, work, session)
+    return samples
+
+
+def refuse_implausible(
+    time_us: float, floor_us: float, work: Work | None, session: Session
+) -> None:
+    """Reject what cannot be: an empty interval, or more distinct bytes a second than DRAM gives.
+
+    `work` is None where the cache was warm.
+    """
+    if time_us <= floor_us:
         raise Failure(
             "rejected",
-            f"{median:.2f} us is no more than the clock's floor of {samples.floor_us:.2f} us: "
+            f"{time_us:.2f} us is no more than the clock's floor of {floor_us:.2f} us: "
             "the interval is empty",
         )
     nominal = session.facts.get("nominal_dram_gbps")
     if work is not None and nominal:
-        gbps = work.distinct_kv_bytes / median / 1e3
+        gbps = work.distinct_kv_bytes / time_us / 1e3
         if gbps > nominal:
             raise Failure(
                 "rejected",
                 f"{gbps:.0f} GB/s of distinct KV from a cold cache is more than the DRAM's nominal "
                 f"{nominal:.0f} GB/s: the cache was warm, or the call did not read it all",
             )
-    return samples

@@ -129,7 +129,7 @@ def _ratio_of(line: Line | None, name: str, parts: Sequence[str] = ()) -> str:
     value = line and line["ratios"].get(name)
     if not line or not isinstance(value, float):
         return str(value or "")
-    stable = all(line["total"][part]["stable"] for part in parts)
+    stable = all(line["total"].get(part, {"stable": False})["stable"] for part in parts)
     return f"{value:.1f}{'' if stable else ' *'}"
 
 

@@ -286,12 +286,13 @@ def _pages_section(
 
 
 def _shared_beside(found: Pages) -> Table:
-    hits = [hit for page in XQA_PAGES if (hit := l2_hit(found.counted.get(page)))]
+    hits = {page: hit for page in XQA_PAGES if (hit := l2_hit(found.counted.get(page)))}
     low, high = seed.SHARED_L2_HIT_PCT
     return beside((
         ("LDG, page 16 over 64", f"{seed.SHARED_LDG_RATIO}", found.ldg_ratio(16)),
         ("time, page 16 over 64", f"{seed.SHARED_TIME_PCT:+.1f}%", found.time_ratio(16)),
-        ("L2 hit %", f"about {low} to {high}", " / ".join(hits)),
+        (f"L2 hit %, page {' / '.join(map(str, hits))}", f"about {low} to {high}",
+         " / ".join(hits.values())),
     ))  # fmt: skip
 
 
@@ -329,11 +330,11 @@ def _page_row(found: Pages, page: int) -> tuple[str, ...]:
 
 
 def _pages_figure(name: str, found: Pages) -> Figure:
-    times = {page: timed.summary for page, timed in found.timed.items()}
-    ldg = {page: line["total"]["ldg"]["value"] for page, line in found.counted.items()
-           if page in times}  # fmt: skip
+    times = {str(page): timed.summary for page, timed in found.timed.items()}
+    ldg = {str(page): line["total"]["ldg"]["value"] for page, line in found.counted.items()
+           if str(page) in times and "ldg" in line["total"]}  # fmt: skip
     alt = f"XQA, {found.words}: time and global loads over tokens a page; numbers in the table."
-    return figures.pages(name, alt, times, ldg)
+    return figures.ladder(name, alt, times, ldg)
 
 
 def _pages_commands(found: Pages) -> tuple[str, ...]:

@@ -72,25 +72,30 @@ def _rows(line: Line, files: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _loads(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, Any]:
-    """LDG that were planted by construction, and those that the counter shows more."""
+    """LDG that were planted by construction, and those that the counter shows more.
+
+    Nothing is found where a cell was not counted, or calibration withholds the counter.
+    """
     records = newest_counters(cells, files)
-    planted, found = 0, None
-    if records:
-        capability = tuple(records[0]["environment"]["capability"])
-        predicted = [
-            predict_counters(cell, record["resolved"], capability)["ldg"]
-            for cell, record in zip(cells, records, strict=True)
-        ]
-        planted = predicted[1] - predicted[0]
-        counted = [int(record["total"]["ldg"]["value"]) for record in records]
-        found = counted[1] - counted[0]
+    loads = [_ldg(cell, record) for cell, record in zip(cells, records or (), strict=False)]
+    planted = found = None
+    if len(loads) == 2 and None not in loads[0] + loads[1]:
+        planted, found = (after - before for before, after in zip(*loads, strict=True))
     return {
         "cell": cells[1].name,
         "instrument": "counter (LDG)",
         "planted": planted,
         "found": found,
-        "right": found == planted,
+        "right": found is not None and found == planted,
     }
+
+
+def _ldg(cell: Cell, record: Line) -> tuple[Any, Any]:
+    """LDG predicted and counted; None where either is not known."""
+    capability = tuple(record["environment"].get("capability") or ())
+    counted = record["total"].get("ldg")
+    predicted = predict_counters(cell, record["resolved"], capability).get("ldg")
+    return predicted, counted and int(counted["value"])
 
 
 def _spin(cells: Sequence[Cell], line: Line) -> dict[str, Any]:

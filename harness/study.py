@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from pagebench.harness import figures, report, seed
-from pagebench.harness.contrasts import CONTRASTS, Contrast
+from pagebench.harness.contrasts import CONTRASTS, PLANTED, Contrast
 from pagebench.harness.figures import Figure
 from pagebench.harness.recorded import Line, Recorded, Timed, device_name
 from pagebench.harness.section import (
@@ -90,9 +90,15 @@ NO_VERDICTS = "No verdict in these files: `pagebench judge NAME` makes one; `pag
 def headlines(recorded: Recorded) -> Section:
     """Verdicts as sentences, failed predictions first."""
     found = sorted(newest_verdicts(recorded).values(), key=lambda line: not _failed(line))
-    text = tuple(map(_headline, found))
+    text = (*((PATH,) if found else ()), *map(_headline, found))
     missing = "" if text else f"{NO_VERDICTS} the contrasts."
     return Section("verdicts", "What came out", text, missing=missing)
+
+
+PATH = (
+    "The critical path T is the launch plus the longest of what the counted work would take alone "
+    "at each measured ceiling; where it explains less than 90 % of the time, latency binds."
+)
 
 
 def _headline(line: Line) -> str:
@@ -100,7 +106,8 @@ def _headline(line: Line) -> str:
     seen = seed.VERDICTS.get(line["contrast"], line["verdict"])
     differs = f" On the seed's {seed.GPU} it was `{seen}`." if seen != line["verdict"] else ""
     because = "; ".join(line["because"])
-    return f"{_contrast_of(line)}: **{line['headline']}**.{differs} It rests on: {because}."
+    why = f" The prediction's reason: {line['why']}." if line.get("why") else ""
+    return f"{_contrast_of(line)}: **{line['headline']}**.{why}{differs} It rests on: {because}."
 
 
 def _contrast_of(line: Line) -> str:
@@ -110,13 +117,8 @@ def _contrast_of(line: Line) -> str:
     )
 
 
-def _known(line: Line) -> Contrast | None:
-    pairs = {(contrast.one, contrast.other): contrast for contrast in CONTRASTS}
-    return pairs.get((line["cells"][0], line["cells"][1]))
-
-
-MATRIX = ("contrast", "knob", "A", "B", "predicted", "what came", "time B over A",
-          "would be found", "work that moved, B over A", "what binds")  # fmt: skip
+MATRIX = ("contrast", "predicted", "what came", "time B over A", "would be found", "what binds",
+          "work that moved, B over A", "knob", "A", "B")  # fmt: skip
 
 
 def matrix(recorded: Recorded) -> Section:
@@ -128,14 +130,22 @@ def matrix(recorded: Recorded) -> Section:
     found = [*lines.values(), *verdicts.values()]
     judged = [line for line in found if line]
     table = table_of(
-        "Would be found: the smallest effect found with 80 % power. "
+        f"{_error(found)} Would be found: the smallest effect found with 80 % power. What binds: "
+        "the largest term of the critical path T, and how much of B's time T explains. "
         + ", ".join(f"{shape} {word}" for word, shape in SHAPES.items()) + "; ≠ not as predicted.",
         MATRIX, (*rows, *others), tuple(_row_class(line) for line in found),
     )  # fmt: skip
     if not judged:
         return Section("matrix", "Verdict matrix", missing=f"{NO_VERDICTS} what is predicted.")
-    commands = tuple(f"pagebench judge {' '.join(line['cells'])}" for line in judged)
+    commands = tuple(dict.fromkeys(map(_judging, judged)))
     return Section("matrix", "Verdict matrix", tables=(table,), commands=commands)
+
+
+def _judging(line: Line) -> str:
+    """What makes the verdict again, with those that it was judged together with."""
+    together = {c.name: "pagebench judge all" for c in CONTRASTS}
+    together |= {c.name: "pagebench selftest" for c in PLANTED}
+    return together.get(line["contrast"], f"pagebench judge {' '.join(line['cells'])}")
 
 
 def _of_record(line: Line) -> Contrast:
@@ -144,20 +154,29 @@ def _of_record(line: Line) -> Contrast:
 
 
 def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
-    asked = (contrast.name, contrast.knob, contrast.one, contrast.other, contrast.predicts or "")
+    asked = (contrast.knob, contrast.one, contrast.other)
+    named = (contrast.name, contrast.predicts or "")
     if line is None:
-        return (*asked, f"not judged: pagebench judge {contrast.name}", "", "", "", "")
+        return (*named, f"not judged: pagebench judge {contrast.name}", "", "", "", "", *asked)
     time = line["time"]
     return (
-        *asked,
+        *named,
         f"{SHAPES.get(line['verdict'], '')} {line['verdict']}{' ≠' if _failed(line) else ''}",
         f"{time['ratio']:.4f} [{time['low']:.4f}, {time['high']:.4f}]"
         if time is not None
         else "no time",
         f"{time['detectable']:.2%}" if time is not None else "",
-        _moved(line["work"]),
         _binding(line.get("path")),
+        _moved(line["work"]),
+        *asked,
     )
+
+
+def _error(lines: Iterable[Line | None]) -> str:
+    """At which error the verdicts were judged; it was 5 % before records held it."""
+    levels = sorted({line["time"].get("error", 0.05) for line in lines if line and line["time"]})
+    text = " and ".join(f"{100 * level:g} %" for level in levels)
+    return f"Judged at an error of {text} for all that were judged together."
 
 
 def _row_class(line: Line | None) -> str:
@@ -178,7 +197,7 @@ def _moved(work: Mapping[str, Any] | None) -> str:
 
 def _binding(path: Mapping[str, Any] | None) -> str:
     """The binding term, and how much of the time the critical path explains."""
-    return f"{path['binding']}; T is {path['share']:.0%}" if path else ""
+    return f"{path['binding']}, T {path['share']:.0%}" if path else ""
 
 
 # --- Environment ----------------------------------------------------------------------------------
@@ -246,8 +265,9 @@ def dose(recorded: Recorded) -> Section:
         for regime, line in newest.items()
     )
     drawn = tuple(_dose_figure(number, line) for number, line in enumerate(newest.values()))
-    return Section("dose", "Dose and response", text, tuple(map(_dose_table, newest.values())),
-                   drawn, ("make study",))  # fmt: skip
+    commands = (f"pagebench dose {' '.join(newest)}",)
+    tables = tuple(map(_dose_table, newest.values()))
+    return Section("dose", "Dose and response", text, tables, drawn, commands)
 
 
 def _follows(line: Line) -> str:
@@ -257,26 +277,30 @@ def _follows(line: Line) -> str:
 
 def _dose_figure(number: int, line: Line) -> Figure:
     times = {
-        page: Summary(middle, low, high, 0)
-        for page, (low, middle, high) in zip(line["pages"], line["time_us"], strict=True)
+        value: Summary(middle, low, high, 0)
+        for value, (low, middle, high) in zip(line["values"], line["time_us"], strict=True)
     }
-    counted = zip(line["pages"], line["counters"].get("ldg", ()), strict=False)
-    ldg = {page: count for page, count in counted if count is not None}
-    alt = f"{line['regime']}: time and global loads over tokens a page; numbers are in the table."
-    return figures.pages(f"dose-{number}", alt, times, ldg)
+    counted = zip(line["values"], line["counters"].get("ldg", ()), strict=False)
+    ldg = {value: count for value, count in counted if count is not None}
+    knob = _knob(line)
+    alt = f"{line['regime']}: time and global loads over {knob}; numbers are in the table."
+    return figures.ladder(f"dose-{number}", alt, times, ldg, knob)
+
+
+def _knob(line: Line) -> str:
+    return str({"page size": "tokens a page"}.get(line["knob"], line["knob"]))
 
 
 def _dose_table(line: Line) -> Table:
     counters = {name: values for name, values in line["counters"].items() if any(values)}
     rows = tuple(
-        (str(page), f"{time[1]:.2f}", f"{time[0]:.2f} to {time[2]:.2f}",
+        (knob, f"{time[1]:.2f}", f"{time[0]:.2f} to {time[2]:.2f}",
          *("" if value is None else f"{value:,.0f}" for value in values))
-        for page, time, *values in zip(line["pages"], line["time_us"], *counters.values(),
+        for knob, time, *values in zip(line["values"], line["time_us"], *counters.values(),
                                        strict=True)
     )  # fmt: skip
-    return table_of(
-        line["regime"], ("tokens a page", "time us", "range of processes", *counters), rows
-    )
+    headings = (_knob(line), "time us", "range of processes", *counters)
+    return table_of(line["regime"], headings, rows)
 
 
 # --- Ceilings -------------------------------------------------------------------------------------
@@ -323,8 +347,17 @@ def _scalars(line: Line | None) -> tuple[Table, ...]:
     """Ceilings other than the curve, where the record has them (schema 2)."""
     names = ("l2_read_gbps", "issue_ginst", "fma_gflops", "matrix_gflops", "launch_us")
     rows = [_scalar(name, line[name]) for name in names if line and name in line]
-    headings = ("ceiling", "value", "by parallelism", "shown to saturate")
+    headings = ("ceiling", "value", "by warps an SM, or launches", "shown to saturate")
     return (table_of("Other ceilings", headings, rows),) if rows else ()
+
+
+CEILING_NAMES = {
+    "l2_read_gbps": "L2 read, GB/s",
+    "issue_ginst": "issue, 10^9 warp instructions a second",
+    "fma_gflops": "FMA, GFLOP/s",
+    "matrix_gflops": "mma.sync bf16, GFLOP/s",
+    "launch_us": "launch, us",
+}
 
 
 def _scalar(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -337,7 +370,8 @@ def _scalar(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
         for count, value in part.items()
     )  # fmt: skip
     saturated = "yes" if entry["saturated"] else "no"
-    return name, ", ".join(values).removeprefix("value "), ", ".join(steps), saturated
+    value = ", ".join(values).removeprefix("value ")
+    return CEILING_NAMES[name], value, ", ".join(steps), saturated
 
 
 def _reached_table(cells: Mapping[str, Timed], points: Sequence[Point]) -> Table:
@@ -407,13 +441,13 @@ def _strip(number: int, timed: Timed) -> Figure:
 
 # --- Planted effects ------------------------------------------------------------------------------
 
-PLANTED = ("cell", "instrument", "planted", "found", "low", "high", "right")
+PLANTED_HEADINGS = ("cell", "instrument", "planted", "found", "low", "high", "right")
 
 
 def planted(recorded: Recorded) -> Section:
     """Effects put in on purpose, and whether the instruments found them."""
     rows = tuple(
-        tuple(_planted(row.get(name)) for name in PLANTED)
+        tuple(_planted(row.get(name)) for name in PLANTED_HEADINGS)
         for line in recorded.planted for row in line["rows"]
     )  # fmt: skip
     if not rows:
@@ -423,7 +457,7 @@ def planted(recorded: Recorded) -> Section:
         f"The smallest effect that would be found in this call is {line['detectable']:.2%}."
         for line in recorded.planted if line["detectable"]
     )  # fmt: skip
-    table = table_of("Known work put into our own kernels", PLANTED, rows)
+    table = table_of("Known work put into our own kernels", PLANTED_HEADINGS, rows)
     return Section("planted", "Planted effects", text, (table,), commands=("pagebench selftest",))
 
 
@@ -440,21 +474,33 @@ VARIANTS = ("A", "B", "B over A", "us", "interval", "time", "work predicted")
 
 def attacks(recorded: Recorded) -> Section:
     """What became of an effect with another context or another kernel."""
-    if not recorded.attacks:
+    newest = {(line["attack"], *line["cells"]): line for line in recorded.attacks}.values()
+    if not newest:
         return Section("attacks", "Attacks on the mechanism",
                        missing="No attack in these files: `pagebench attack HOW A B`.")  # fmt: skip
     text = tuple(
-        f"{' against '.join(line['cells'])}, another {line['attack']}: **{line['word']}**."
-        for line in recorded.attacks
+        f"{' against '.join(line['cells'])}, another {line['attack']}: **{line['word']}**"
+        f"{_reason(line)}."
+        for line in newest
     )
     tables = tuple(
         table_of(f"Another {line['attack']}", VARIANTS, tuple(map(_variant, line["variants"])))
-        for line in recorded.attacks
+        for line in newest
     )
-    commands = tuple(
-        f"pagebench attack {line['attack']} {' '.join(line['cells'])}" for line in recorded.attacks
-    )
+    commands = tuple(map(_attacking, newest))
     return Section("attacks", "Attacks on the mechanism", text, tables, commands=commands)
+
+
+def _reason(line: Line) -> str:
+    """What is said beyond the variants, which the table shows."""
+    said = line["because"][len(line["variants"]) :]
+    return f"; {'; '.join(said)}" if said else ""
+
+
+def _attacking(line: Line) -> str:
+    other = line["variants"][-1]["cells"][0].partition("_")[0]
+    which = f" --with {other}" if line["attack"] == "kernel" else ""
+    return f"pagebench attack {line['attack']} {' '.join(line['cells'])}{which}"
 
 
 def _variant(variant: Line) -> tuple[str, ...]:

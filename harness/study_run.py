@@ -44,14 +44,17 @@ def measure_study(device: Device, out: Path, progress: Progress) -> None:
     ValueError where there is no GPU to measure, or `out` cannot be written.
     """
     if device.kind != "cuda":
-        raise ValueError("a study measures a GPU; without one, draw from records: RUN=FILE")
+        raise ValueError(
+            "--measure needs a GPU; without one draw from records: pagebench study FILE..., "
+            "or make study RUN=FILE"
+        )
     store.check_appendable(out)
     began = monotonic()
 
     def tell(text: str) -> None:
         progress(f"{monotonic() - began:4.0f} s  {text}")
 
-    store.append_line(out, measure_ceilings(device, tell))
+    _try(partial(measure_ceilings, device, tell), out, tell)
     for suite in SUITES:
         _time(find_suite(suite), device, out, tell)
     _time(Suite("ladders", "", _ladder_cells()), device, out, tell)
@@ -96,16 +99,27 @@ def _conclude(device: Device, out: Path, progress: Progress) -> None:
     ladders = dosing.groups_of(LADDERS)
     positive = judging.cells_of(next(c for c in CONTRASTS if c.name == "positive"))
     scaled = attacks.groups_of(attacks.scaled(positive))
-    switched = attacks.groups_of(attacks.switched(positive, device, None))
+    switched = _switched(positive, device, progress)
     groups = [*contrasts, *planted, *ladders, *scaled, *switched]
     interleave(groups, default_options(device), device, out, progress, INTERLEAVING_S)
     _append(_verdicts(CONTRASTS, contrasts, device, out), out)
     found = _verdicts(PLANTED, planted, device, out)
-    _append([*found, planted_record(found, [out])], out)
+    _append(found, out)
+    _try(partial(planted_record, found, [out]), out, progress)
+    options = default_options(device)
     for ladder, group in zip(LADDERS, ladders, strict=True):
-        _try(partial(dosing.dose_of, ladder, group, [out]), out, progress)
+        _try(partial(dosing.dose_of, ladder, group, options, [out]), out, progress)
     _try(partial(attacks.attack_of, "context", scaled), out, progress)
-    _try(partial(attacks.attack_of, "kernel", switched), out, progress)
+    if switched:
+        _try(partial(attacks.attack_of, "kernel", switched), out, progress)
+
+
+def _switched(cells: tuple[Cell, Cell], device: Device, progress: Progress) -> list[Interleaved]:
+    try:
+        return attacks.groups_of(attacks.switched(cells, device, None))
+    except ValueError as error:
+        progress(f"no other kernel to try: {error}")
+        return []
 
 
 def _verdicts(

@@ -116,8 +116,8 @@ class TritonDecode:
 
     They alone carry planted work. `planted_loads` are read in the loop over tiles, `planted_ns`
     waited at the start of `merge_splits`: the decode kernel has ended by then and no program of
-    the merge waits for another to end, so the call lasts that much longer. On GPUs smaller than
-    WAVE_PROGRAMS assumes a large merge could take a second wave, and wait twice.
+    the merge waits for another to end, so the call lasts that much longer. A GPU that holds fewer
+    than WAVE_PROGRAMS at once could need a second wave for a large merge, and wait twice.
     """
 
     has_plan = False

@@ -172,7 +172,7 @@ def critical_path(
         return None
     first, further = ceilings.launch_us
     launch_us = first + further * (kernels - 1)
-    terms = _work_us(total, ceilings, launch_us)
+    terms = _work_us(total, ceilings, first)
     if not terms:
         return None
     counters = {"DRAM": "dram_read_bytes"} | {name: counter for name, counter, _, _ in TERMS}
@@ -188,14 +188,14 @@ def critical_path(
 
 
 def _work_us(
-    total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings, launch_us: float
+    total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings, one_launch_us: float
 ) -> dict[str, float]:
-    """The terms but launch. The DRAM curve was timed with a launch, which is taken off again."""
+    """The terms but launch. The DRAM curve was timed with one launch, which is taken off again."""
     found = {}
     read = total.get("dram_read_bytes")
     gbps = bandwidth_at(ceilings.dram_read, int(read["value"])) if read else None
     if read and gbps:
-        found["DRAM"] = max(0.0, read["value"] / gbps / 1e3 - launch_us)
+        found["DRAM"] = max(0.0, read["value"] / gbps / 1e3 - one_launch_us)
     for name, counter, ceiling, unit in TERMS:
         if counter in total and ceiling in ceilings.rates:
             found[name] = total[counter]["value"] * unit / ceilings.rates[ceiling].value / 1e3

@@ -80,15 +80,15 @@ def totals(kernels: Sequence[Sequence[KernelRow]]) -> dict[str, list[float]]:
 def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
     """What follows from counts: hit rate and sectors a request, where they are defined."""
     found: dict[str, float | str] = {}
-    if values.get("l1_requests"):
+    if values.get("l1_requests") and "l1_sectors" in values:
         found["l1_sectors_per_request"] = values["l1_sectors"] / values["l1_requests"]
     if values.get("tma", 0) > values.get("ldgsts", 0) + values.get("ldg", 0):
         found["l1_sectors_per_request"] = "n/a (TMA)"
-    if values.get("l2_requests"):
+    if values.get("l2_requests") and "l2_sectors" in values:
         found["l2_sectors_per_request"] = values["l2_sectors"] / values["l2_requests"]
-    lookups = values.get("l2_hits", 0) + values.get("l2_misses", 0)
-    if lookups:
-        found["l2_hit_pct"] = 100 * values["l2_hits"] / lookups
+    hits, misses = values.get("l2_hits"), values.get("l2_misses")
+    if hits is not None and misses is not None and hits + misses:
+        found["l2_hit_pct"] = 100 * hits / (hits + misses)
     return found
 
 

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-MOST_MECHANISMS = 2  # three steps cannot test more
+MOST_MECHANISMS = 2  # as many costs as steps would fit anything
 ALIKE = 0.02  # counters whose steps are proportional within this are one candidate
 
 
@@ -78,10 +78,15 @@ def explain(
 def explanations(
     steps: Sequence[Step], counters: Mapping[str, Sequence[float]]
 ) -> list[Explanation]:
-    """Every single counter and, where no single one fits, every pair that does."""
+    """Every single counter and, where no single one fits, every pair that does.
+
+    None where the time does not move; no pairs where their costs could fit any times.
+    """
+    if not moves(steps):
+        return []
     names = tuple(candidates(counters))
     single = [explain(steps, counters, (name,)) for name in names]
-    if any(one.fits for one in single) or not moves(steps):
+    if any(one.fits for one in single) or len(steps) <= MOST_MECHANISMS:
         return single
     pairs = (explain(steps, counters, pair) for pair in combinations(names, MOST_MECHANISMS))
     return single + [pair for pair in pairs if pair.fits]

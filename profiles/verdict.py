@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
-# Counters that are device work; rates are not.
+# What is device work. The time is not in it, nor how busy a unit was: that follows from the time.
 WORK = (
     "instructions",
     *("ldg", "ldgsts", "tma", "local_loads", "local_stores", "l1_requests", "l1_sectors"),
@@ -63,7 +63,7 @@ def work_of(
     changed = {
         name: _ratio(other[name]["value"], one[name]["value"])
         for name in compared
-        if _differs(name, one[name]["value"], other[name]["value"])
+        if differs(name, one[name]["value"], other[name]["value"])
     }
     from_knob = tuple(
         name for name, ratio in changed.items()
@@ -87,7 +87,8 @@ def _with_hit_rate(total: Mapping[str, Mapping[str, float]]) -> Mapping[str, Map
     return {**total, "l2_hit_pct": {"value": rate, "stable": hits["stable"] and misses["stable"]}}
 
 
-def _differs(name: str, one: float, other: float) -> bool:
+def differs(name: str, one: float, other: float) -> bool:
+    """Whether a counter moved: exactly, or for traffic and rates beyond a margin."""
     if name == "l2_hit_pct":
         return abs(other - one) > HIT_MARGIN
     margin = TRAFFIC_MARGIN if name.startswith(("l2_", "dram_", "l1_sectors")) else 0.0
@@ -121,8 +122,13 @@ def judge(
     because = [time_text]
     if floors < SHORT_FLOORS:
         return Verdict("floor", (f"the call lasts {floors:.1f} floors of its clock", time_text))
-    if work is None:
-        return Verdict("unclear", (time_text, "there are no counters of both cells"))
+    if work is None or not work.compared:
+        missing = (
+            "no counters of both cells: pagebench profile A B counts them on a GPU"
+            if work is None
+            else "no counter of both cells repeated"
+        )
+        return Verdict("unclear", (time_text, missing))
     because += _work_sentences(work)
     if time_word == "unclear":
         return Verdict("unclear", (*because, "the interval of the time ratio is too wide"))
@@ -131,7 +137,7 @@ def judge(
         return Verdict(word, tuple(because))
     other = ", ".join(what for what, is_same in work.same.items() if not is_same)
     if other and not work.from_knob:
-        because.append(f"another {other}, and no prediction gives the work's ratio")
+        because.append(f"{other} differ, and no prediction gives the work's ratio")
         return Verdict("confounded", tuple(because))
     if time_word == "changed" and not follows(work, slower):
         because.append("the predicted work and the time moved in opposite directions")
@@ -143,7 +149,7 @@ def judge(
 
 def _work_sentences(work: Work) -> list[str]:
     if not work.changed:
-        return [f"no stable counter moved ({', '.join(work.compared) or 'none is stable'})"]
+        return [f"no stable counter moved ({', '.join(work.compared)})"]
     moved = ", ".join(
         f"{name} from none" if ratio is None else f"{name} x {ratio:.4g}"
         for name, ratio in work.changed.items()

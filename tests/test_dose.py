@@ -17,9 +17,11 @@ from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import LADDERS, PLANTED, Ladder
 from pagebench.harness.dose import dose_of, sentences
+from pagebench.harness.group import build_order
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.run import Options
 from pagebench.harness.selftest import planted_cells, planted_record
+from pagebench.harness.worker import WorkerLost
 from pagebench.kernels.device import CPU, Device
 from pagebench.profiles.dose import Step, candidates, explain, explanations, moves
 
@@ -67,6 +69,13 @@ def test_more_work_is_never_faster() -> None:
     assert not found.fits
 
 
+def test_two_steps_cannot_test_two_costs() -> None:
+    two = {"ldg": [0.0, 100.0, 150.0], "local_loads": [0.0, 1.0, 1000.0]}
+    assert [each.counters for each in explanations(steps(5, 90), two)] == [
+        ("ldg",), ("local_loads",),
+    ]  # fmt: skip
+
+
 def test_counters_that_move_alike_are_one_candidate() -> None:
     twins = LDG | {"l1_requests": [900.0, 700.0, 600.0, 600.0], "tma": [5.0] * 4} | LOCAL
     assert candidates(twins) == {"ldg": ("l1_requests",), "local_loads": ()}
@@ -80,7 +89,8 @@ def test_a_step_within_its_interval_fits_and_one_outside_does_not() -> None:
 def test_time_that_does_not_move_follows_nothing() -> None:
     still = steps(0.2, -0.3, 0.1)
     assert not moves(still)
-    assert sentences(still, LDG, explanations(still, LDG))[-1].endswith("time follows nothing")
+    assert explanations(still, LDG) == []
+    assert sentences(still, LDG, [])[-1].endswith("time follows nothing")
     assert "no stable counter" in sentences(steps(-5, 0, 0), {}, [])[-1]
 
 
@@ -107,9 +117,10 @@ def ladder_group(times: Sequence[float], processes: int = 4) -> Interleaved:
 
 @recorded
 def test_a_dose_record_holds_times_steps_counters_and_reasons() -> None:
-    made = dose_of(LADDERS[0], ladder_group((215.0, 181.0, 180.0, 178.0)), [H200 / "study.jsonl"])
+    group = ladder_group((215.0, 181.0, 180.0, 178.0))
+    made = dose_of(LADDERS[0], group, Options(), [H200 / "study.jsonl"])
     record = json.loads(json.dumps(made, allow_nan=False))
-    assert record["pages"] == [16, 32, 64, 128]
+    assert record["values"] == ["16", "32", "64", "128"]
     assert record["steps_us"][0][1] == pytest.approx(-34, abs=0.2)
     assert record["counters"]["ldg"] == [407552, 204800, 103424, 103424]
     assert record["follows"] == []
@@ -117,7 +128,8 @@ def test_a_dose_record_holds_times_steps_counters_and_reasons() -> None:
 
 
 def test_a_step_is_no_surer_than_the_least_effect() -> None:
-    low, middle, high = dose_of(LADDERS[0], ladder_group((200.0,) * 4, 4), [])["steps_us"][0]
+    record = dose_of(LADDERS[0], ladder_group((200.0,) * 4), Options(), [])
+    low, middle, high = record["steps_us"][0]
     assert high - middle >= 0.4 - 1e-9  # 0.2 % of 200 us
     assert middle - low >= 0.4 - 1e-9
 
@@ -135,6 +147,7 @@ SCALED = [
     ([((8, 9, 10), 50), ((8.5, 9, 9.5), 100), ((8, 9, 10), 200)], "constant"),
     ([((8, 9, 10), 50), ((29, 30, 31), 100), ((34, 36, 38), 200)], "neither"),
     ([((8, 9, 10), 0), ((17, 18, 19), 0), ((34, 36, 38), 0)], "neither"),
+    ([((-5, 20, 45), 100), ((5, 20, 35), 200), ((-20, 20, 60), 400)], "unclear"),
 ]
 
 
@@ -168,9 +181,35 @@ def test_the_other_kernel_is_the_first_that_takes_both_cells(
     assert [cell.name for cell in attacks.switched(cells, GPU, None)[1]] == [
         "tritonrow_shared_p64", "tritonrow_shared_p16",
     ]  # fmt: skip
+    with pytest.raises(ValueError, match="the cells have that kernel"):
+        attacks.switched(cells, GPU, "xqa")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="no other kernel takes both cells: tritonrow needs"):
-        attacks.switched(cells, CPU, None)
+    assert attacks.switched(cells, CPU, None)[1][0].kernel == "gather"
+    with pytest.raises(ValueError, match=r"^fidecode needs an NVIDIA GPU"):
+        attacks.switched(cells, CPU, "fidecode")
+    huge = (Cell.parse("xqa_shared_p64_d96"), Cell.parse("xqa_shared_p16_d96"))
+    monkeypatch.setattr(attacks, "refusal", lambda cell, device: f"{cell.kernel} does not")
+    with pytest.raises(ValueError, match="no other kernel takes both cells: tritonrow does not"):
+        attacks.switched(huge, CPU, None)
+
+
+@pytest.mark.parametrize(
+    ("how", "one", "other", "message"),
+    [("kernel", "xqa_shared_p16", "xqa_shared_p16", "two cells that differ"),
+     ("kernel", "xqa_shared_p16", "tritonrow_shared_p16", "cells of one kernel"),
+     ("context", "xqa_shared_p16", "xqa_shared_p16_l4096", "one context length")],
+)  # fmt: skip
+def test_pointless_attacks_are_refused(how: str, one: str, other: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        attacks.check(how, (Cell.parse(one), Cell.parse(other)))
+
+
+def test_the_context_is_halved_exactly_or_not_at_all() -> None:
+    pairs = attacks.scaled((Cell.parse("xqa_shared_p64"), Cell.parse("xqa_shared_p16")))
+    assert [pair[0].shape.kv_len for pair in pairs] == [4096, 8192, 16384]
+    odd = Cell.parse("xqa_shared_p64_l33"), Cell.parse("xqa_shared_p16_l33")
+    with pytest.raises(ValueError, match="give an even one, not l33"):
+        attacks.scaled(odd)
 
 
 @recorded
@@ -213,6 +252,18 @@ def test_a_load_too_few_or_a_wrong_word_is_not_found(tmp_path: Path) -> None:
     ]
 
 
+@recorded
+def test_without_the_counter_nothing_is_found(tmp_path: Path) -> None:
+    lines = {line["contrast"]: line for line in store.read_kind([H200 / "study.jsonl"], "verdict")}
+    without = tmp_path / "without.jsonl"
+    for line in store.read_kind([H200 / "study.jsonl"], "counters"):
+        total = {name: entry for name, entry in line["total"].items() if name != "ldg"}
+        store.append_line(without, line | {"total": total})
+    rows = planted_record([lines[contrast.name] for contrast in PLANTED], [without])["rows"]
+    loads = [row for row in rows if row["instrument"] == "counter (LDG)"]
+    assert [(row["found"], row["right"]) for row in loads] == [(None, False)] * 2
+
+
 def test_planted_cells_are_counted_once_each() -> None:
     names = [cell.name for cell in planted_cells()]
     assert len(names) == len(set(names)) == 5
@@ -240,7 +291,7 @@ def test_decided_groups_wait_no_longer_and_failed_ones_cost_no_other(
         asked.append([group.cells[0].name for group in groups])
         for group in groups:
             if group is broken:
-                group.add({"status": "crashed", "reason": "no", "environment": {}, "resolved": []})
+                group.add({"status": "crashed", "reason": "no"})
             else:
                 noise = 0.05 * (-1) ** options.process if group is noisy else 0.0
                 group.add(record(1.0 + noise + 1e-5 * options.process))
@@ -253,7 +304,45 @@ def test_decided_groups_wait_no_longer_and_failed_ones_cost_no_other(
     assert (len(asked), len(quiet.effects), len(noisy.effects)) == (8, 4, 8)
     assert quiet.step().word == "same"
     assert noisy.step().word == "unclear"
-    assert broken.failed == "crashed: no"
+    assert (broken.failed, broken.crashed) == ("crashed: no", True)
+
+
+def test_a_late_loss_leaves_what_enough_processes_have_said() -> None:
+    group = pair("xqa_shared_p16")
+    for process in range(4):
+        group.add(record(1.1 + 1e-4 * process))
+    group.add({"status": "crashed", "reason": "the worker died"})
+    assert (group.failed, group.decided, group.crashed) == (None, True, True)
+    assert group.step().word == "changed"
+    assert group.notes == ["a process was lost: crashed: the worker died"]
+
+
+def test_a_lost_worker_leaves_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> None:
+        raise WorkerLost("the worker died of signal 9")
+
+    monkeypatch.setattr(interleaving.Worker, "ask", die)
+    group, out = pair("gather_distinct_p16_b2_l64"), tmp_path / "out.jsonl"
+    interleave([group], Options(), CPU, out, lambda text: None)
+    (line,) = store.read_kind([out], "group")
+    assert (line["status"], line["reason"]) == ("crashed", "the worker died of signal 9")
+    assert group.failed == "crashed: the worker died of signal 9"
+
+
+def test_every_second_process_builds_in_the_other_order() -> None:
+    assert [build_order(3, process) for process in (0, 1, 2)] == [[0, 1, 2], [2, 1, 0], [0, 1, 2]]
+
+
+def test_a_clock_without_a_floor_divides_nothing_by_zero() -> None:
+    group = pair("gather_distinct_p16_b2_l64")
+    group.add(record(1.0) | {"floor_us": 0.0})
+    assert group.floors > 1e4
+
+
+def test_throttling_is_a_note() -> None:
+    group = pair("xqa_shared_p16")
+    group.add(record(1.0) | {"throttle": ["power cap"]})
+    assert group.notes == ["throttled: power cap"]
 
 
 def test_when_time_runs_out_two_processes_have_been_measured(
@@ -277,6 +366,8 @@ def test_dose_runs_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["cells"] == cells
+    assert found["values"] == ["64", "512", "2048"]
+    assert found["knob"] == "kv len"
     assert all(step[1] > 0 for step in found["steps_us"])
     assert "no stable counter" in found["because"][-1]
 

@@ -68,7 +68,7 @@ OTHER_KINDS = [
                      "saturated": True},
      "dram_read": [{"bytes_read": 2**power, "gbps": 4000.0 + 20 * power, "saturated": power > 25}
                    for power in range(24, 34)]},
-    {"kind": "dose", "schema": 1, "regime": "shared", 
+    {"kind": "dose", "schema": 1, "regime": "shared", "knob": "page size", 
      "cells": ["xqa_shared_p16", "xqa_shared_p128"], "pages": [16, 32, 64, 128],
      "time_us": [[7.0, 8.25, 9.0], [5, 6, 7], [4, 5, 6], [4, 5, 6]],
      "counters": {"ldg": [4000, 2000, 1000, 1000], "tma": [0, 0, 0, 0]}, "follows": [["ldg"]],
@@ -77,7 +77,7 @@ OTHER_KINDS = [
         {"cell": "tritontile_distinct_p64_y1250", "instrument": "clock (us)", "planted": 1.25,
          "found": 1.24, "low": 1.23, "high": 1.26, "right": True}], "detectable": 0.007},
     {"kind": "attack", "schema": 1, "attack": "kernel", "word": "reverses",
-     "cells": ["xqa_shared_p64", "xqa_shared_p16"],
+     "cells": ["xqa_shared_p64", "xqa_shared_p16"], "because": ["made up"],
      "variants": [{"cells": ["xqa_shared_p64", "xqa_shared_p16"], "time": asdict(SLOWER),
                    "delta_us": [30.0, 40.5, 50.0], "work": {"ldg": 304128}}]},
 ]  # fmt: skip
@@ -191,11 +191,11 @@ def test_a_counter_that_did_not_repeat_is_marked_and_counted(drawn: Study) -> No
 
 def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -> None:
     text = section(whole, "verdicts").text
-    assert text[0].startswith(
+    assert text[1].startswith(
         "vanishing (page size): **exposed, but hidden was predicted**. On the seed's RTX 5060 Ti "
         "it was `hidden`. It rests on: time x 1.2265 [1.2201, "
     )
-    assert text[2].startswith(
+    assert text[3].startswith(
         "positive (page size): **exposed, as predicted**. It rests on: time x 1.2265"
     )
     (table,) = section(whole, "matrix").tables
@@ -203,23 +203,23 @@ def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -
     assert list(rows) == [contrast.name for contrast in CONTRASTS]
     kind, row = rows["vanishing"]
     assert kind == "exposed failed"
-    assert row[4:9] == ("hidden", "● exposed ≠", "1.2265 [1.2201, 1.2329]", "0.83%", "ldg × 3.941")
-    assert rows["scatter"][1][5] == "○ absent"
-    assert rows["scatter"][1][8] == "none"
+    assert row[1:6] == ("hidden", "● exposed ≠", "1.2265 [1.2201, 1.2329]", "0.83%", "ldg × 3.941")
+    assert rows["scatter"][1][2] == "○ absent"
+    assert rows["scatter"][1][5] == "none"
     assert rows["identity"][0] == "not-judged"
 
 
 def test_what_binds_stands_with_its_share_of_the_time(tmp_path: Path) -> None:
     line = OTHER_KINDS[1] | {"path": {"binding": "issue", "share": 0.95}}
     (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
-    assert column(table, "what binds")[3] == "issue; T is 95%"
+    assert column(table, "what binds")[3] == "issue, T 95%"
 
 
 def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> None:
     line = OTHER_KINDS[0] | {"cells": ["xqa_shared_p16", "xqa_shared_p32"], "predicted": None}
     (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
     assert len(table.rows) == len(CONTRASTS) + 1
-    assert table.rows[-1][2:4] == ("xqa_shared_p16", "xqa_shared_p32")
+    assert column(table, "A")[-1:] + column(table, "B")[-1:] == ["xqa_shared_p16", "xqa_shared_p32"]
 
 
 def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
@@ -229,8 +229,8 @@ def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
     curve, others, reached = section(whole, "ceilings").tables
     assert curve.rows[0] == ("17", "4,480", "no")
     assert others.rows == (
-        ("issue_ginst", "1,001", "16: 1,000, 32: 1,001", "yes"),
-        ("launch_us", "first 2.5, further 1.25", "1: 2.5, 2: 3.75", "no"),
+        ("issue, 10^9 warp instructions a second", "1,001", "16: 1,000, 32: 1,001", "yes"),
+        ("launch, us", "first 2.5, further 1.25", "1: 2.5, 2: 3.75", "no"),
     )
     of_ceiling = dict(zip(column(reached, "cell"), column(reached, "of the ceiling"), strict=True))
     gbps = 1_073_741_824 / medians("pages")["xqa_distinct_p128_b32_l8192"] / 1e3
@@ -390,7 +390,9 @@ def test_input_that_cannot_be_drawn_is_one_line_and_exit_2(tmp_path: Path) -> No
         "no record that a study draws": [str(H200 / "speed.jsonl")],
         "no record that a study draws in empty": ["empty.jsonl"],
         "name results files": [],
-        "a study measures a GPU": ["--measure", "--device", "cpu"],
+        "--measure needs a GPU": ["--measure", "--device", "cpu"],
+        "--measure makes its own records": [str(H200 / "plan.jsonl"), "--measure"],
+        "give the folder": [str(H200 / "plan.jsonl"), "--out", "x.html"],
         "No such file": ["nowhere.jsonl"],
         "NVIDIA B200, NVIDIA H200": [str(H200 / "plan.jsonl"), str(another_gpu(tmp_path))],
         "a verdict record lacks time": [str(named(tmp_path / "lacks.jsonl", verdict_without))],

@@ -60,8 +60,9 @@ def run(
     out: Path,
     count: Callable[..., Any] = counted,
     interleave: Callable[..., None] = interleaved,
+    ceilings: Callable[..., dict[str, Any]] = lambda *_: CEILINGS,
 ) -> list[str]:
-    monkeypatch.setattr(study_run, "measure_ceilings", lambda *_: CEILINGS)
+    monkeypatch.setattr(study_run, "measure_ceilings", ceilings)
     monkeypatch.setattr(study_run, "sweep", lambda *_: iter(()))
     monkeypatch.setattr(study_run, "calibrate", lambda *_: CALIBRATION)
     monkeypatch.setattr(study_run, "CALIBRATIONS", out.with_name("calibration.jsonl"))
@@ -111,15 +112,29 @@ def test_a_group_without_times_costs_its_own_conclusion_alone(
         interleaved(groups, *rest)
         for group in groups:
             if len(group.cells) == 4 and group.cells[0].sharing.kind == "shared":
-                group.failed = "crashed: no"
+                group.effects.clear()
+                group.add({"status": "crashed", "reason": "no"})
 
     out = tmp_path / "study.jsonl"
     said = run(monkeypatch, out, interleave=broken)
     assert any("no conclusion: shared: crashed: no" in line for line in said)
-    assert kinds(out)["dose"] == 2
+    assert (kinds(out)["dose"], kinds(out)["verdict"], kinds(out)["planted"]) == (2, 13, 1)
+
+
+def test_without_nvcc_there_are_no_ceilings_and_all_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_nvcc(*_: Any) -> dict[str, Any]:
+        raise ValueError("the probes need nvcc")
+
+    out = tmp_path / "study.jsonl"
+    said = run(monkeypatch, out, ceilings=no_nvcc)
+    assert any("no conclusion: the probes need nvcc" in line for line in said)
+    assert "ceilings" not in kinds(out)
+    assert kinds(out)["verdict"] == 13
 
 
 def test_a_cpu_has_no_study_to_measure(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a study measures a GPU"):
+    with pytest.raises(ValueError, match="--measure needs a GPU"):
         study_run.measure_study(CPU, tmp_path / "study.jsonl", print)
     assert not list(tmp_path.iterdir())

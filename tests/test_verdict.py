@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pagebench.harness import judge as judging
+from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast
 from pagebench.harness.group import ROUNDS, measure_group
@@ -44,6 +45,7 @@ CASES = [
     ("changed", work({"ldg": 3.9}), 9, "floor"),
     ("unclear", work({"ldg": 3.9}), 50, "unclear"),
     ("changed", None, 50, "unclear"),
+    ("same", Work({}, (), (), ALIKE), 50, "unclear"),
 ]
 
 
@@ -173,7 +175,7 @@ def contrast(name: str) -> Contrast:
 
 
 def test_a_verdict_record_holds_what_it_rests_on() -> None:
-    group = measured(contrast("positive"), 1.22, 1.221, 1.219)
+    group = measured(contrast("positive"), 1.22, 1.221, 1.219, 1.22)
     made = judging.verdict_of(contrast("positive"), group, Options(), [H200 / "counters.jsonl"])
     record = json.loads(json.dumps(made, allow_nan=False))
     assert record["headline"] == "exposed, as predicted"
@@ -187,10 +189,22 @@ def test_a_verdict_record_holds_what_it_rests_on() -> None:
 
 def test_a_contrast_whose_cells_fail_is_unclear_and_says_why() -> None:
     group = Interleaved(judging.cells_of(contrast("positive")), 1)
-    group.add({"status": "wrong", "reason": "off by 2", "environment": {}, "resolved": []})
+    group.add({"status": "wrong", "reason": "off by 2"})
     record = judging.verdict_of(contrast("positive"), group, Options(), [])
-    assert (record["verdict"], record["time"]) == ("unclear", None)
+    assert (record["verdict"], record["time"], record["status"]) == ("unclear", None, "wrong")
     assert record["because"] == ["no time: wrong: off by 2"]
+
+
+def test_counters_of_another_gpu_or_cache_state_say_nothing(tmp_path: Path) -> None:
+    group = measured(contrast("positive"), 1.22, 1.221, 1.219, 1.22)
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    for line in store.read_kind([H200 / "counters.jsonl"], "counters"):
+        store.append_line(elsewhere, line | {"environment": line["environment"] | {"gpu": "L4"}})
+    assert judging.verdict_of(contrast("positive"), group, Options(), [elsewhere])["work"] is None
+    warm = judging.verdict_of(
+        contrast("positive"), group, Options(l2="warm"), [H200 / "counters.jsonl"]
+    )
+    assert warm["work"] is None
 
 
 def test_one_of_many_contrasts_needs_a_wider_interval() -> None:
