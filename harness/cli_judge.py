@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -67,8 +70,7 @@ def judge(
         print_json(records)
     for record in () if as_json else records:
         print(f"{record['headline']}: {' against '.join(record['cells'])}")
-        for line in record["because"]:
-            print(f"  {line}")
+        print_reasons(record["because"])
     say(f"{len(records)} verdicts, and the processes that they rest on, in {path}")
     return _exit_code(records)
 
@@ -107,18 +109,25 @@ def dose(
         return
     for record in records:
         print(dose_text(record))
+        print_reasons(record["because"])
+
+
+def print_reasons(lines: Iterable[str]) -> None:
+    """A line each, indented; on a terminal folded to its width, elsewhere uncut."""
+    width = get_terminal_size().columns if sys.stdout.isatty() else 10**6
+    for line in lines:
+        print(fill(line, width, initial_indent="  ", subsequent_indent="    "))
 
 
 def dose_text(record: dict[str, Any]) -> str:
-    """Times and counters of a ladder as a table, and what time follows."""
+    """Times and counters of a ladder as a table."""
     rows = [("time us", *(f"{middle:.2f}" for _, middle, _ in record["time_us"]))]
     rows += [
         (name, *(f"{value:,.0f}" for value in values))
         for name, values in record["counters"].items()
     ]
     heads = (record["knob"], *record["values"])
-    lines = [f"{record['regime']}: {_follows(record)}", reports.plain(heads, rows)]
-    return "\n".join([*lines, *(f"  {line}" for line in record["because"])])
+    return f"{record['regime']}: {_follows(record)}\n{reports.plain(heads, rows)}"
 
 
 def _follows(record: dict[str, Any]) -> str:
@@ -158,8 +167,7 @@ def attack(
         print_json([record])
         return
     print(f"{record['word']}: {' against '.join(record['cells'])}")
-    for line in record["because"]:
-        print(f"  {line}")
+    print_reasons(record["because"])
 
 
 def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> int:
