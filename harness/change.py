@@ -16,9 +16,9 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 
 LOOKS = (4, 6, 8)  # processes after which a decision may be made
-ERROR = 0.025  # chance of a wrong "changed", all looks and differences together
+ERROR = 0.05  # chance of a wrong "changed", all looks and differences together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
-LEAST_EFFECT = 0.002  # a smaller difference is decided but not worth a word
+LEAST_EFFECT = 0.004  # two copies of one cell in one process differ by as much (docs/log.md)
 MOST_LOG = log(1000)
 POWER = 0.8  # of the smallest detectable effect that is stated
 

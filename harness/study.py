@@ -173,7 +173,7 @@ def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
 
 
 def _error(lines: Iterable[Line | None]) -> str:
-    """At which error the verdicts were judged; it was 5 % before records held it."""
+    """At which error the verdicts were judged: at 5 % before records held it."""
     levels = sorted({line["time"].get("error", 0.05) for line in lines if line and line["time"]})
     text = " and ".join(f"{100 * level:g} %" for level in levels)
     return f"Judged at an error of {text} for all that were judged together."

@@ -109,7 +109,7 @@ def test_processes_are_added_until_a_look_decides() -> None:
 def test_what_is_too_small_to_be_called_changed_is_not_detectable() -> None:
     found = change([0.0018, 0.00181, 0.00179, 0.0018])
     assert (found.word, found.low > 1) == ("same", True)
-    assert found.detectable >= 0.002
+    assert found.detectable >= 0.004
 
 
 def test_two_wild_processes_have_no_infinite_bounds() -> None:
@@ -160,10 +160,28 @@ def resampled(effects: np.ndarray, *, flip: bool) -> float:
 
 
 @pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
-def test_recorded_a_against_a_is_called_changed_in_at_most_two_per_cent() -> None:
+@pytest.mark.parametrize("flip", [True, False])
+def test_recorded_a_against_a_is_called_changed_in_at_most_two_per_cent(flip: bool) -> None:
     effects = recorded_effects(QUIET)
     assert len(effects) == 34
-    assert resampled(effects, flip=True) <= 0.02
+    assert resampled(effects, flip=flip) <= 0.02
+
+
+@pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
+def test_every_recorded_verdict_has_the_time_word_of_its_processes() -> None:
+    for path in FILES[1:]:
+        # Attacks time one of the pairs again in each process, after its contrast.
+        first: dict[tuple[str, ...], dict[int, float]] = {}
+        for line in store.read_kind([path], "group"):
+            effects = first.setdefault(tuple(line["cells"]), {})
+            effects.setdefault(line["process"], process_effect(line["rounds"]))
+        for line in store.read_kind([path], "verdict"):
+            mine = first[tuple(line["cells"])]
+            again = change([mine[n] for n in range(line["time"]["processes"])], line["among"])
+            assert again.word == line["time"]["word"], line["contrast"]
+            assert again.ratio == pytest.approx(line["time"]["ratio"])
+            assert (again.low, again.high) == pytest.approx((line["time"]["low"],
+                                                             line["time"]["high"]))  # fmt: skip
 
 
 @pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
