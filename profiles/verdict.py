@@ -119,32 +119,33 @@ def judge(
     `time_word` is changed, same or unclear, and B `slower` than A or not; `work` is None where
     there are no counters.
     """
-    because = [time_text]
     if floors < SHORT_FLOORS:
         return Verdict("floor", (f"the call lasts {floors:.1f} floors of its clock", time_text))
-    if work is None or not work.compared:
-        missing = (
-            "no counters of both cells: pagebench profile A B counts them on a GPU"
-            if work is None
-            else "no counter of both cells repeated"
-        )
+    if work is None:
+        missing = "no counters of both cells: pagebench profile A B counts them on a GPU"
         return Verdict("unclear", (time_text, missing))
-    because += _work_sentences(work)
-    if time_word == "unclear":
-        return Verdict("unclear", (*because, "the interval of the time ratio is too wide"))
-    if not work.changed:
-        word = "unexplained" if time_word == "changed" else "absent"
-        return Verdict(word, tuple(because))
-    other = ", ".join(what for what, is_same in work.same.items() if not is_same)
-    if other and not work.from_knob:
-        because.append(f"{other} differ, and no prediction gives the work's ratio")
-        return Verdict("confounded", tuple(because))
-    if time_word == "changed" and not follows(work, slower):
-        because.append("the predicted work and the time moved in opposite directions")
-        return Verdict("confounded" if other else "unexplained", tuple(because))
+    if not work.compared:
+        return Verdict("unclear", (time_text, "no counter of both cells repeated"))
+    because = [time_text, *_work_sentences(work)]
     if binding:
         because.append(f"what binds: {binding}")
-    return Verdict("exposed" if time_word == "changed" else "hidden", tuple(because))
+    if time_word == "unclear":
+        return Verdict("unclear", (*because, "the interval of the time ratio is too wide"))
+    word, reasons = _word(time_word == "changed", work, slower)
+    return Verdict(word, (*because, *reasons))
+
+
+def _word(changed: bool, work: Work, slower: bool) -> tuple[str, tuple[str, ...]]:
+    """The word of a time that is known, and what keeps it from being `hidden` or `exposed`."""
+    if not work.changed:
+        return "unexplained" if changed else "absent", ()
+    other = ", ".join(what for what, is_same in work.same.items() if not is_same)
+    if other and not work.from_knob:
+        return "confounded", (f"{other} differ, and no prediction gives the work's ratio",)
+    if changed and not follows(work, slower):
+        reason = "the predicted work and the time moved in opposite directions"
+        return "confounded" if other else "unexplained", (reason,)
+    return "exposed" if changed else "hidden", ()
 
 
 def _work_sentences(work: Work) -> list[str]:
