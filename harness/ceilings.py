@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pagebench.harness import store
@@ -37,6 +38,7 @@ SIZES = tuple(2**power for power in range(22, 34))  # 4 MB to 8.6 GB
 SHORT_BELOW = 2**27
 SHORT_PROBES = (2048, (8, 16, 32))
 LONG_PROBES = (8192, (2, 4, 8))
+NEARLY_ALL = 0.95  # of a call's instructions: then its first kernel's rates are the call's
 RULE = Rule(least=20, seconds=0.2)
 WARM_UP_S = 0.03
 # The ceilings of instructions: the probe's kernel, and what one of its instructions counts for.
@@ -181,6 +183,21 @@ def diagnose(
     if counted_on != gpu or counters["how"].get("l2") != l2:
         return None
     ceilings = newest_ceilings(gpu, files)
-    if ceilings is None:
+    return path_of(counters, ceilings, time_us) if ceilings else None
+
+
+def path_of(counters: Mapping[str, Any], ceilings: Ceilings, time_us: float) -> CriticalPath | None:
+    """The critical path of a call that was counted and timed in one state on that GPU."""
+    kernels = counters["kernels"]
+    return critical_path(counters["total"], len(kernels), ceilings, time_us, _l2_slice(kernels))
+
+
+def _l2_slice(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """How busy the L2 slices were in the call's first kernel, if that is nearly all of the call."""
+    values = kernels[0]["values"].get("l2_slice_pct")
+    executed = [(each["values"].get("instructions") or [None])[0] for each in kernels]
+    if not values or None in values or None in executed:
         return None
-    return critical_path(counters["total"], len(counters["kernels"]), ceilings, time_us)
+    if executed[0] < NEARLY_ALL * sum(executed):
+        return None
+    return {"value": median(values), "stable": "l2_slice_pct" not in kernels[0].get("unstable", ())}

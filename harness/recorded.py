@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
+from pagebench.harness.ceilings import path_of
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
 from pagebench.harness.stats import Summary, summarise
+from pagebench.profiles.ceilings import binding_sentence, read_ceilings
 
 Line = Mapping[str, Any]
+BINDS = "what binds: "
 # What of each kind is drawn; a record that lacks it is an error and not an empty cell.
 FIELDS = {
     "counters": (
@@ -139,6 +142,7 @@ def read(paths: Sequence[Path]) -> Recorded:
         planted=_lines(paths, "planted"),
         attacks=_lines(paths, "attack"),
     )
+    found = replace(found, verdicts=tuple(_bound_anew(line, found) for line in found.verdicts))
     if not any(getattr(found, name) for name in Recorded.__slots__ if name != "left_out"):
         raise ValueError(f"no record that a study draws in {', '.join(map(str, paths))}")
     device_name(found)
@@ -176,6 +180,23 @@ def _why_not(record: Record) -> str:
         return record.status
     usual = (record.clock, record.l2) == report.usual_state(record)
     return "" if usual else "by another clock or L2 state"
+
+
+def _bound_anew(line: Line, found: Recorded) -> Line:
+    """What binds cell B by today's rule, where the files have its counters and the ceilings."""
+    gpu = line.get("environment", {}).get("gpu")
+    counters = found.counted([line["cells"][1]]).get(line["cells"][1])
+    measured = [each for each in found.ceilings if each["gpu"] == gpu]
+    if not (gpu and counters and measured and line.get("time_us")):
+        return line
+    if counters["environment"].get("gpu") != gpu:
+        return line
+    path = path_of(counters, read_ceilings(measured[-1]), line["time_us"][1])
+    said = [text for text in line["because"] if not text.startswith(BINDS)]
+    if path is None:
+        return {**line, "because": said}
+    binds = asdict(path) | {"share": path.share}
+    return {**line, "path": binds, "because": [*said, BINDS + binding_sentence(path)]}
 
 
 def _upgraded(line: Line) -> Line:

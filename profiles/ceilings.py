@@ -138,7 +138,8 @@ class CriticalPath:
     """T = launch + the largest other term; each is the time its work takes alone at its ceiling.
 
     `binding` is a key of `terms_us`, or `latency`. `unstable` terms have a counter that did not
-    repeat, `unsaturated` ones a ceiling that may be higher, `unknown` ones no counter or ceiling.
+    repeat, `unsaturated` ones a ceiling that may be higher, `unknown` ones no counter or ceiling;
+    those `by_share` are the share of the measured time that the unit was busy.
     """
 
     terms_us: Mapping[str, float]
@@ -147,6 +148,7 @@ class CriticalPath:
     unsaturated: tuple[str, ...]
     unknown: tuple[str, ...]
     time_us: float | None
+    by_share: tuple[str, ...] = ()
 
     @property
     def path_us(self) -> float:
@@ -163,9 +165,13 @@ def critical_path(
     kernels: int,
     ceilings: Ceilings,
     time_us: float | None = None,
+    l2_slice: Mapping[str, Any] | None = None,
 ) -> CriticalPath | None:
     """`total` maps counters of the whole call to value and `stable`; `kernels` are its launches.
 
+    `l2_slice` is the share of cycles, in per cent, that the busiest stage of the L2 slices was
+    busy, and whether it repeated. A sector that misses occupies a slice longer than the L2
+    ceiling's hits do, and there is more than reads: where the share gives more, it is the term.
     None where the ceilings are of schema 1, or the counters give no term.
     """
     if ceilings.launch_us is None:
@@ -175,16 +181,25 @@ def critical_path(
     terms = _work_us(total, ceilings, first)
     if not terms:
         return None
+    busy_us = l2_slice["value"] / 100 * time_us if l2_slice and time_us else 0.0
+    by_share = ("L2",) if busy_us > terms.get("L2", 0.0) else ()
+    if l2_slice and by_share:
+        terms["L2"] = busy_us
     counters = {"DRAM": "dram_read_bytes"} | {name: counter for name, counter, _, _ in TERMS}
+    stable = {name: total[counters[name]]["stable"] for name in terms if name not in by_share}
+    if l2_slice and by_share:
+        stable["L2"] = l2_slice["stable"]
     known = {"launch": launch_us} | terms
     return CriticalPath(
         known,
         _binding(known, time_us),
-        tuple(name for name in terms if not total[counters[name]]["stable"]),
-        tuple(name for name in terms if not _is_saturated_at(name, total, ceilings)),
+        tuple(name for name in terms if not stable[name]),
+        tuple(name for name in terms
+              if name not in by_share and not _is_saturated_at(name, total, ceilings)),
         tuple(name for name in counters if name not in terms),
         time_us,
-    )
+        by_share,
+    )  # fmt: skip
 
 
 def _work_us(
@@ -237,7 +252,11 @@ def binding_sentence(path: CriticalPath) -> str:
 def _doubts(path: CriticalPath, name: str) -> str:
     doubts = [
         word
-        for word, names in (("unstable", path.unstable), ("unsaturated", path.unsaturated))
+        for word, names in (
+            ("by its busy share", path.by_share),
+            ("unstable", path.unstable),
+            ("unsaturated", path.unsaturated),
+        )
         if name in names
     ]
     return f" ({', '.join(doubts)})" if doubts else ""

@@ -333,6 +333,45 @@ def test_latency_binds_where_the_path_explains_under_ninety_per_cent(
     assert ("the rest is waiting" in binding_sentence(path)) is (binding == "latency")
 
 
+@pytest.mark.parametrize(("share", "us", "by_share"), [(95.0, 99.75, ("L2",)), (20.0, 40.0, ())])
+def test_the_l2_term_is_the_slices_busy_share_where_that_is_more(
+    share: float, us: float, by_share: tuple[str, ...]
+) -> None:
+    path = critical_path(WORK, 2, CEILINGS, 105.0, {"value": share, "stable": False})
+    assert path is not None
+    assert path.terms_us["L2"] == pytest.approx(us)
+    assert path.by_share == by_share
+    assert path.unstable == by_share
+    assert path.binding == ("L2" if by_share else "DRAM")
+    assert ("by its busy share" in binding_sentence(path)) is bool(by_share)
+
+
+def kernel(instructions: float, share: float | None) -> dict[str, Any]:
+    values = {"instructions": [instructions] * 2, "l2_slice_pct": [share, share]}
+    return {"values": values, "unstable": []}
+
+
+def test_a_busy_share_is_the_calls_only_if_its_first_kernel_nearly_is_the_call() -> None:
+    found = measuring._l2_slice([kernel(96.0, 90.0), kernel(4.0, 1.0)])
+    assert found == {"value": 90.0, "stable": True}
+    assert measuring._l2_slice([kernel(60.0, 90.0), kernel(40.0, 1.0)]) is None
+    assert measuring._l2_slice([kernel(96.0, None)]) is None
+
+
+@pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
+def test_on_the_h200_the_l2_binds_distinct_pages_below_64_and_dram_those_above() -> None:
+    (ceilings,) = store.read_kind([H200 / "study.jsonl"], "ceilings")
+    doses = {line["regime"]: line for line in store.read_kind([H200 / "study.jsonl"], "dose")}
+    counted = {r["cell"]: r for r in store.read_kind([H200 / "study.jsonl"], "counters")}
+    dose = doses["distinct"]
+    found = []
+    for cell, (_, time_us, _) in zip(dose["cells"], dose["time_us"], strict=True):
+        path = measuring.path_of(counted[cell], read_ceilings(ceilings), time_us)
+        assert path is not None
+        found.append(path.binding)
+    assert found == ["L2", "L2", "DRAM", "DRAM"]
+
+
 def test_an_unstable_counter_diagnoses_and_is_marked() -> None:
     path = critical_path(WORK | {"l2_sectors": {"value": 1e7, "stable": False}}, 1, CEILINGS)
     assert path is not None

@@ -81,6 +81,12 @@ def test_what_the_readme_says_of_the_study_is_in_its_records() -> None:
     assert not any(len(names) == 1 for names in doses["distinct"]["follows"])
     assert doses["shared"]["follows"] == []
     assert doses["shared"]["counters"]["ldg"][1] > 1.9 * doses["shared"]["counters"]["ldg"][2]
+    counted = {r["cell"]: r for r in store.read_kind([H200 / "study.jsonl"], "counters")}
+    (kernel,) = counted["xqa_distinct_p16_b32_l8192"]["kernels"]
+    assert 89 < np.median(kernel["values"]["l2_slice_pct"]) < 91
+    paths = {line["contrast"]: line["path"] for line in read_study([H200 / "study.jsonl"]).verdicts}
+    binds = {name: paths[name]["binding"] for name in ("vanishing", "identity", "scatter")}
+    assert binds == {"vanishing": "L2", "identity": "DRAM", "scatter": "L2"}
     scatter = verdicts()["scatter"]
     assert 0.014 < scatter["time"]["ratio"] - 1 < 0.016
     assert scatter["work"]["changed"] == {}
