@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pagebench.harness.cell import Cell
+from pagebench.harness.group import measure_group
 from pagebench.harness.run import Options, Session, default_options, measure_cell, refusal
 from pagebench.harness.worker import Pool
 from pagebench.kernels.device import find_device
@@ -115,6 +116,27 @@ def test_the_profiler_sees_the_kernel_that_the_adapter_promised() -> None:
     # Programmatic dependent launch starts the merge before the decode has ended, so the busy time
     # of the two may exceed their span.
     assert len(record.samples.sum_us) == len(record.samples.time_us)
+    gaps = [e - s for e, s in zip(record.samples.events_us, record.samples.time_us, strict=True)]
+    floor = record.samples.events_floor_us
+    assert floor is not None
+    assert -floor < sorted(gaps)[len(gaps) // 2] < 2 * floor
+
+
+@pytest.mark.parametrize("words", ["x8", "y2000", "x8_y2000"])
+def test_planted_work_changes_no_answer(words: str, session: Session) -> None:
+    cell = runnable(f"tritontile_distinct_p16_{words}")
+    record = measure_cell(cell, Options(seconds=QUICK), session, lambda stage: None)
+    assert record.status == "measured", record.reason
+    assert ("planted_loads" in record.resolved) is ("x" in words)
+    assert ("planted_ns" in record.resolved) is ("y" in words)
+
+
+def test_cells_are_interleaved_there_and_back(session: Session) -> None:
+    cells = (runnable("fidecode_distinct_p1_b2"), runnable("fidecode_distinct_p1_b4"))
+    record = measure_group(cells, Options(), session, lambda stage: None)
+    assert record["status"] == "measured", record.get("reason")
+    assert all(len(each) == 4 for each in record["rounds"])
+    assert isinstance(record["throttle"], list)
 
 
 def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
