@@ -1,4 +1,4 @@
-"""Did the knob change device work, and is that work on the critical path?
+"""What follows from whether the work changed and whether the time did.
 
 | | time same | time changed |
 |---|---|---|
