@@ -106,9 +106,8 @@ def groups_of(pairs: Sequence[Pair]) -> list[Interleaved]:
 
 def attack_of(how: str, groups: Sequence[Interleaved]) -> dict[str, Any]:
     """The effect in every variant, and what that says of the mechanism. ValueError as above."""
-    failed = next((group for group in groups if group.failed), None)
-    if failed:
-        raise ValueError(f"{' '.join(cell.name for cell in failed.cells)}: {failed.failed}")
+    for group in groups:
+        group.refuse_failed(" ".join(cell.name for cell in group.cells))
     variants = [_variant(group) for group in groups]
     word, because = (_scaling if how == "context" else _switching)(variants)
     given = groups[1 if how == "context" else 0]
@@ -125,20 +124,19 @@ def attack_of(how: str, groups: Sequence[Interleaved]) -> dict[str, Any]:
 
 
 def _variant(group: Interleaved) -> dict[str, Any]:
-    found, before = group.step(), group.time_us(0)
+    found = group.step()
     return {
         "cells": [cell.name for cell in group.cells],
         "time": asdict(found),
-        "delta_us": [round((r - 1) * before, 3) for r in (found.low, found.ratio, found.high)],
+        "delta_us": [round(us, 3) for us in found.delta_us(group.time_us(0))],
         "work": _work(group),
     }
 
 
 def _work(group: Interleaved) -> dict[str, float]:
     """Loads that kernel source predicts B to do more than A, else index entries; by name."""
-    capability = tuple(group.environment.get("capability") or ())
     one, other = (
-        predict_counters(cell, resolved, capability)
+        predict_counters(cell, resolved, group.environment)
         for cell, resolved in zip(group.cells, group.resolved, strict=True)
     )
     name = "ldg" if one.get("ldg") and other.get("ldg") else "index_entries"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from pagebench.harness import report, store
 from pagebench.harness.ceilings import diagnose, newest_ceilings
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
-from pagebench.profiles.ceilings import RATES, bandwidth_at, binding_sentence
+from pagebench.profiles.ceilings import RATES, bandwidth_at
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
@@ -210,17 +209,15 @@ def _binds(
         return None
     time_us = report.as_json(by_events)["time_us"]
     gpu = by_events.environment.get("gpu", "")
-    path = diagnose(counters, gpu, by_events.l2, time_us, files)
-    if path is None:
-        return None
-    return asdict(path) | {"path_us": path.path_us, "sentence": binding_sentence(path)}
+    path = diagnose(counters, gpu, by_events.l2, time_us, store.read_kind(files, "ceilings"))
+    return path.entry() if path else None
 
 
 def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
     """What this GPU reaches when it reads as many bytes, from a ceilings record if there is one."""
     if timing is None or "gpu" not in timing.environment:
         return None
-    found = newest_ceilings(timing.environment["gpu"], files)
+    found = newest_ceilings(timing.environment["gpu"], store.read_kind(files, "ceilings"))
     distinct = int(timing.predicted.get("distinct_kv_bytes", 0))
     return bandwidth_at(found.dram_read, distinct) if found else None
 

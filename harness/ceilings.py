@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pagebench.harness import store
 from pagebench.harness.clock import EventClock, Rule, measure, warm_up
 from pagebench.harness.run import Session, free_bytes
 from pagebench.harness.stats import summarise
@@ -163,33 +162,29 @@ def probe(source: Tensor, tile: int, programs_an_sm: int) -> Callable[[], object
     return lambda: stream_read[(programs,)](source, sums, count, TILE=tile, num_warps=4)
 
 
-def newest_ceilings(gpu: str, files: Iterable[Path]) -> Ceilings | None:
-    """The newest ceilings record of that GPU model in the files, if there is one."""
-    found = None
-    for line in store.read_kind(files, "ceilings"):
-        if line["gpu"] == gpu:
-            found = line
-    return read_ceilings(found) if found else None
+Lines = Iterable[Mapping[str, Any]]
+
+
+def newest_ceilings(gpu: str | None, lines: Lines) -> Ceilings | None:
+    """The last of the ceilings records that is of that GPU model, if there is one."""
+    found = [line for line in lines if line["gpu"] == gpu]
+    return read_ceilings(found[-1]) if found else None
 
 
 def diagnose(
-    counters: dict[str, Any], gpu: str, l2: str, time_us: float, files: Iterable[Path]
+    counters: Mapping[str, Any], gpu: str | None, l2: str, time_us: float, ceilings: Lines
 ) -> CriticalPath | None:
     """What binds a call that took `time_us` on that GPU model from that state of the cache.
 
-    None where counters or ceilings of the same GPU and state are missing.
+    `ceilings` are records. None where counters or ceilings of the same GPU and state are missing.
     """
     counted_on = counters["environment"].get("gpu")
     if counted_on != gpu or counters["how"].get("l2") != l2:
         return None
-    ceilings = newest_ceilings(gpu, files)
-    return path_of(counters, ceilings, time_us) if ceilings else None
-
-
-def path_of(counters: Mapping[str, Any], ceilings: Ceilings, time_us: float) -> CriticalPath | None:
-    """The critical path of a call that was counted and timed in one state on that GPU."""
-    kernels = counters["kernels"]
-    return critical_path(counters["total"], len(kernels), ceilings, time_us, _l2_slice(kernels))
+    found, kernels = newest_ceilings(gpu, ceilings), counters["kernels"]
+    if found is None:
+        return None
+    return critical_path(counters["total"], len(kernels), found, time_us, _l2_slice(kernels))
 
 
 def _l2_slice(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -41,6 +41,11 @@ class Change:
     def decided(self) -> bool:
         return self.word != "unclear"
 
+    def delta_us(self, before_us: float) -> tuple[float, float, float]:
+        """Low, middle and high of B less A in microseconds, where A takes `before_us`."""
+        low, middle, high = ((r - 1) * before_us for r in (self.low, self.ratio, self.high))
+        return low, middle, high
+
 
 def process_effect(rounds: Sequence[Round], step: int = 0) -> float:
     """Median log ratio of cell step + 1 over cell step in one process."""

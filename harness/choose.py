@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from pagebench.harness import store
 from pagebench.harness.cell import MUST, Cell, matches, read_words
 from pagebench.harness.run import BOUNDARIES, Options, refusal
 from pagebench.harness.suites import SUITES, find_suite
+from pagebench.harness.sweep import default_path
 from pagebench.kernels.device import Device, find_device
 from pagebench.kernels.registry import add_kernel_file
 
@@ -27,6 +29,7 @@ DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cu
 KernelFile = Annotated[
     Path | None, typer.Option("--kernel", help="a Python file with an ADAPTER of your own")
 ]
+Out = Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(BOUNDARIES)}")]
 
@@ -84,6 +87,13 @@ def refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
         reason = refusal(cell, here, options.boundary)
         if reason:
             raise ValueError(f"{cell.name}: {reason}")
+
+
+def results_path(out: Path | None) -> Path:
+    """The file that results go to, seen to be appendable before anything runs; else ValueError."""
+    path = out or default_path()
+    store.check_appendable(path)
+    return path
 
 
 def say(text: str) -> None:

@@ -22,6 +22,7 @@ from pagebench.harness.choose import (
     DeviceName,
     KernelFile,
     Names,
+    Out,
     SuiteName,
     chosen,
     device_and_kernel,
@@ -29,6 +30,7 @@ from pagebench.harness.choose import (
     named_outright,
     print_json,
     refuse_named,
+    results_path,
     say,
     wanted_cells,
 )
@@ -42,7 +44,6 @@ from pagebench.harness.sweep import (
     EXIT_NOTHING,
     Job,
     Remaining,
-    default_path,
     exit_code,
     jobs,
     pending,
@@ -153,7 +154,7 @@ def _list_suites(here: Device, as_json: bool) -> None:
 def run(
     names: Names = None,
     suite: SuiteName = None,
-    out: Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")] = None,
+    out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="skip what --out has")] = False,
     device: DeviceName = "auto",
     clock: Annotated[
@@ -185,9 +186,7 @@ def run(
         chosen("l2", l2, L2_STATES, options, here),
         processes,
     )
-    path = out or default_path()
-    store.check_appendable(path)
-    return _run(wanted, path, here, kernel, resume=resume, as_json=as_json)
+    return _run(wanted, results_path(out), here, kernel, resume=resume, as_json=as_json)
 
 
 def _run(

@@ -16,25 +16,26 @@ from pagebench.harness.choose import (
     DeviceName,
     KernelFile,
     Names,
+    Out,
     SuiteName,
     chosen,
     device_and_kernel,
     named_outright,
     print_json,
     refuse_named,
+    results_path,
     say,
     wanted_cells,
 )
 from pagebench.harness.clock import L2_STATES
 from pagebench.harness.run import default_options, refusal
-from pagebench.harness.sweep import default_path
 from pagebench.kernels.device import Device, find_device
 
 
 def profile(
     names: Names = None,
     suite: SuiteName = None,
-    out: Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")] = None,
+    out: Out = None,
     keep: Annotated[Path | None, typer.Option(help="keep ncu's report for its own window")] = None,
     import_: Annotated[
         Path | None, typer.Option("--import", help="read a raw CSV page or .ncu-rep instead")
@@ -67,14 +68,12 @@ def profile(
     cells = () if import_ else _countable(names, suite, here)
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
-    path = out or default_path()
-    store.check_appendable(path)
+    path = results_path(out)
     kept = baseline.load(check_baseline) if check_baseline else None
     if save_baseline:
         baseline.check_writable(save_baseline)
     records = count(wanted, say)
-    for record in records:
-        store.append_line(path, record)
+    store.append_lines(path, records)
     _print_counters(records, as_json, path)
     if save_baseline:
         print(f"{baseline.save(save_baseline, records)} kernels in {save_baseline}")
@@ -160,7 +159,7 @@ def calibrate(
 
 
 def ceilings(
-    out: Annotated[Path | None, typer.Option(help="results file (JSON lines)")] = None,
+    out: Out = None,
     device: DeviceName = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -168,8 +167,7 @@ def ceilings(
     from pagebench.harness.card import CEILING_HEADINGS, ceiling_rows
     from pagebench.harness.ceilings import measure_ceilings
 
-    path = out or Path("runs/ceilings.jsonl")
-    store.check_appendable(path)
+    path = results_path(out or Path("runs/ceilings.jsonl"))
     record = measure_ceilings(find_device(device), say)
     store.append_line(path, record)
     if as_json:

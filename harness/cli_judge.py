@@ -14,28 +14,29 @@ from typing import Annotated, Any
 import typer
 
 from pagebench.harness import report as reports
-from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.choose import (
     AsJson,
     DeviceName,
     KernelFile,
+    Out,
     device_and_kernel,
     print_json,
     refuse_named,
+    results_path,
     say,
 )
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast, Ladder
 from pagebench.harness.dose import moving_axes
+from pagebench.harness.interleave import GroupFailed
 from pagebench.harness.record import FAILURES
 from pagebench.harness.run import Options, default_options
-from pagebench.harness.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, default_path
+from pagebench.harness.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
 from pagebench.kernels.device import Device
 
 Counters = Annotated[
     list[Path] | None, typer.Option(help="files with counters and ceilings (runs/*.jsonl)")
 ]
-Out = Annotated[Path | None, typer.Option(help="results file (JSON lines)")]
 
 
 def judge(
@@ -64,7 +65,7 @@ def judge(
         raise ValueError(
             f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
         )
-    path = _path(out)
+    path = results_path(out)
     records = _kept(path, judge_contrasts, contrasts, options, here, files, path, say)
     if as_json:
         print_json(records)
@@ -102,7 +103,7 @@ def dose(
     here = device_and_kernel(device, kernel)
     ladders = _ladders(names)
     cells = [Cell.parse(name) for ladder in ladders for name in ladder.cells]
-    options, path = _options(cells, here, kernel), _path(out)
+    options, path = _options(cells, here, kernel), results_path(out)
     records = _kept(path, doses, ladders, options, here, _files(counters), path, say)
     if as_json:
         print_json(records)
@@ -161,7 +162,7 @@ def attack(
     attacks.check(how, cells)
     pairs = attacks.scaled(cells) if how == "context" else attacks.switched(cells, here, with_)
     options = _options([cell for pair in pairs for cell in pair], here, kernel)
-    path = _path(out)
+    path = results_path(out)
     record = _kept(path, attacks.attack, how, pairs, options, here, path, say)
     if as_json:
         print_json([record])
@@ -177,7 +178,7 @@ def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
     from pagebench.harness.selftest import selftest as run_selftest
 
     here = device_and_kernel(device, None)
-    options, path = _options(planted_cells(), here, None), _path(out)
+    options, path = _options(planted_cells(), here, None), results_path(out)
     record = _kept(path, as_value_error, run_selftest, options, here, path, say)
     if as_json:
         print_json([record])
@@ -212,12 +213,6 @@ def _files(counters: list[Path] | None) -> list[Path]:
     return counters or sorted(Path("runs").glob("*.jsonl"))
 
 
-def _path(out: Path | None) -> Path:
-    path = out or default_path()
-    store.check_appendable(path)
-    return path
-
-
 def _kept(path: Path, work: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return work(*arguments)
@@ -225,6 +220,11 @@ def _kept(path: Path, work: Callable[..., Any], *arguments: Any) -> Any:
         say(f"stopped without a conclusion; the processes measured are in {path}, to look at: "
             "they are not taken up again")  # fmt: skip
         raise
+    except GroupFailed as error:
+        if not error.crashed:
+            raise
+        say(str(error))
+        raise SystemExit(EXIT_FAILED) from error
 
 
 def _list_ladders(as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.change import LEAST_EFFECT
 from pagebench.harness.contrasts import Ladder
 from pagebench.harness.interleave import Interleaved, interleave
-from pagebench.harness.judge import newest_counters
+from pagebench.harness.judge import newest_counters, state_of
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
 from pagebench.profiles.dose import Explanation, Step, candidates, explanations, moves
@@ -36,11 +36,9 @@ def doses(
     interleave(groups, options, device, out, progress)
     pairs = list(zip(ladders, groups, strict=True))
     records = [dose_of(each, group, options, files) for each, group in pairs if not group.failed]
-    for record in records:
-        store.append_line(out, record)
+    store.append_lines(out, records)
     for each, group in pairs:
-        if group.failed:
-            raise ValueError(f"{each.name}: {group.failed}")
+        group.refuse_failed(each.name)
     return records
 
 
@@ -54,8 +52,7 @@ def dose_of(
     ladder: Ladder, group: Interleaved, options: Options, files: Sequence[Path]
 ) -> dict[str, Any]:
     """What time follows over the ladder. ValueError where its cells have no times."""
-    if group.failed:
-        raise ValueError(f"{ladder.name}: {group.failed}")
+    group.refuse_failed(ladder.name)
     steps = [_step(group, index) for index in range(len(ladder.cells) - 1)]
     counters = moving_counters(group, options, files)
     tried = explanations(steps, counters) if counters else []
@@ -80,7 +77,7 @@ def _step(group: Interleaved, index: int) -> Step:
     """Microseconds from cell to cell; an interval is no narrower than the least effect."""
     found, before = group.step(index), group.time_us(index)
     least = LEAST_EFFECT * before
-    low, middle, high = ((r - 1) * before for r in (found.low, found.ratio, found.high))
+    low, middle, high = found.delta_us(before)
     return Step(min(low, middle - least), middle, max(high, middle + least))
 
 
@@ -110,8 +107,7 @@ def moving_counters(
     group: Interleaved, options: Options, files: Sequence[Path]
 ) -> dict[str, list[float]]:
     """Stable counters of work that differ between the cells; none where a cell was not counted."""
-    state = (group.environment.get("gpu"), options.l2)
-    records = newest_counters(group.cells, files, state)
+    records = newest_counters(group.cells, files, state_of(group, options))
     if records is None:
         return {}
     found = {}

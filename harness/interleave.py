@@ -19,6 +19,16 @@ from pagebench.harness.worker import Worker, WorkerLost
 from pagebench.kernels.device import Device
 
 Progress = Callable[[str], None]
+
+
+class GroupFailed(ValueError):
+    """Cells without times; `crashed` if one crashed or was wrong, rather than was refused."""
+
+    def __init__(self, reason: str, crashed: bool) -> None:
+        super().__init__(reason)
+        self.crashed = crashed
+
+
 LIMIT_S = 1800
 LEAST_FLOOR_US = 1e-3  # a clock that reads less has no floor to speak of
 
@@ -65,6 +75,11 @@ class Interleaved:
     @property
     def crashed(self) -> bool:
         return self.status in FAILURES
+
+    def refuse_failed(self, name: str) -> None:
+        """GroupFailed, under that name, where there is no conclusion."""
+        if self.failed:
+            raise GroupFailed(f"{name}: {self.failed}", self.crashed)
 
     @property
     def decided(self) -> bool:

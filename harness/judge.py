@@ -42,8 +42,7 @@ def judge_contrasts(
         verdict_of(contrast, group, options, files)
         for contrast, group in zip(contrasts, groups, strict=True)
     ]
-    for record in records:
-        store.append_line(out, record)
+    store.append_lines(out, records)
     return records
 
 
@@ -61,7 +60,7 @@ def verdict_of(
 ) -> dict[str, Any]:
     """The verdict on one contrast, with all it rests on; a failed prediction is said first."""
     found = None if group.failed else group.step()
-    work = work_between((group.cells[0], group.cells[1]), files, _state(group, options))
+    work = work_between((group.cells[0], group.cells[1]), files, state_of(group, options))
     path = path_of(group, options, files)
     verdict = _verdict(group, found, work, binding_sentence(path) if path else None)
     return {
@@ -80,7 +79,7 @@ def verdict_of(
         "among": group.among,
         "floors": round(group.floors, 1) if found else None,
         "work": None if work is None else asdict(work),
-        "path": path and asdict(path) | {"share": path.share},
+        "path": path.entry() if path else None,
         "status": group.status,
         "environment": group.environment,
     }
@@ -113,7 +112,7 @@ def headline(verdict: Verdict, predicts: str | None) -> str:
 State = tuple[str | None, str]
 
 
-def _state(group: Interleaved, options: Options) -> State:
+def state_of(group: Interleaved, options: Options) -> State:
     """GPU model and cache state of its times: counters of others say nothing of them."""
     return group.environment.get("gpu"), options.l2
 
@@ -148,9 +147,8 @@ def _predicted(
     cells: tuple[Cell, Cell], one: dict[str, Any], other: dict[str, Any]
 ) -> dict[str, float]:
     """Ratios B over A that layout and kernel source predict, by counter."""
-    capability = tuple(one["environment"].get("capability") or ())
     first, second = (
-        predict_counters(cell, line["resolved"], capability)
+        predict_counters(cell, line["resolved"], line["environment"])
         for cell, line in zip(cells, (one, other), strict=True)
     )
     return {
@@ -162,9 +160,9 @@ def _predicted(
 
 def path_of(group: Interleaved, options: Options, files: Sequence[Path]) -> CriticalPath | None:
     """The critical path of the group's last cell, by counters and ceilings in `files`."""
-    counters = newest_counters(group.cells[-1:], files, _state(group, options))
+    counters = newest_counters(group.cells[-1:], files, state_of(group, options))
     if counters is None or group.failed:
         return None
     time_us = group.time_us(len(group.cells) - 1)
-    gpu = group.environment.get("gpu", "")
-    return diagnose(counters[0], gpu, options.l2, time_us, files)
+    ceilings = store.read_kind(files, "ceilings")
+    return diagnose(counters[0], *state_of(group, options), time_us, ceilings)

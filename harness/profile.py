@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -189,8 +189,7 @@ def counters_record(
         for name, values in totals(kernels).items()
     }
     plain = {name: float(entry["value"]) for name, entry in found.items()}
-    capability = tuple(facts.get("capability") or ())
-    predicted = predict_counters(cell, said.get("resolved", {}), capability)
+    predicted = predict_counters(cell, said.get("resolved", {}), facts)
     return {
         "kind": "counters",
         "schema": COUNTERS_SCHEMA,
@@ -212,9 +211,10 @@ def _kind(name: str) -> str:
 
 
 def predict_counters(
-    cell: Cell, resolved: dict[str, Any], capability: tuple[int, ...]
+    cell: Cell, resolved: dict[str, Any], environment: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the counters should show, from the layout and from kernel source."""
+    """What the counters should show, from the layout and, for a known GPU, kernel source."""
+    capability = tuple(environment.get("capability") or ())
     shape, kind = cell.shape, find_kernel(cell.kernel).lowering(cell.shape)
     work = predict(shape, cell.sharing, kind)
     found: dict[str, Any] = asdict(work)
@@ -233,8 +233,7 @@ def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
     if record["axes"]["kernel"] not in kernel_names():
         return record
     cell = Cell.parse(record["cell"])
-    capability = tuple(record["environment"].get("capability") or ())
-    predicted = predict_counters(cell, record["resolved"], capability)
+    predicted = predict_counters(cell, record["resolved"], record["environment"])
     counted = {name: float(entry["value"]) for name, entry in record["total"].items()}
     return record | {"predicted": predicted, "off": off(cell, counted, predicted)}
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import path_of
+from pagebench.harness.ceilings import diagnose
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
 from pagebench.harness.stats import Summary, summarise
-from pagebench.profiles.ceilings import binding_sentence, read_ceilings
+from pagebench.profiles.ceilings import binding_sentence
+from pagebench.profiles.verdict import BINDS
 
 Line = Mapping[str, Any]
-BINDS = "what binds: "
 # What of each kind is drawn; a record that lacks it is an error and not an empty cell.
 FIELDS = {
     "counters": (
@@ -186,17 +186,13 @@ def _bound_anew(line: Line, found: Recorded) -> Line:
     """What binds cell B by today's rule, where the files have its counters and the ceilings."""
     gpu = line.get("environment", {}).get("gpu")
     counters = found.counted([line["cells"][1]]).get(line["cells"][1])
-    measured = [each for each in found.ceilings if each["gpu"] == gpu]
-    if not (gpu and counters and measured and line.get("time_us")):
+    if counters is None or not line.get("time_us"):
         return line
-    if counters["environment"].get("gpu") != gpu:
-        return line
-    path = path_of(counters, read_ceilings(measured[-1]), line["time_us"][1])
-    said = [text for text in line["because"] if not text.startswith(BINDS)]
+    path = diagnose(counters, gpu, "cold", line["time_us"][1], found.ceilings)
     if path is None:
-        return {**line, "because": said}
-    binds = asdict(path) | {"share": path.share}
-    return {**line, "path": binds, "because": [*said, BINDS + binding_sentence(path)]}
+        return line
+    said = [text for text in line["because"] if not text.startswith(BINDS)]
+    return {**line, "path": path.entry(), "because": [*said, BINDS + binding_sentence(path)]}
 
 
 def _upgraded(line: Line) -> Line:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
+from pagebench.harness.change import Change
 from pagebench.harness.contrasts import PLANTED
 from pagebench.harness.counting import counted_and_trusted
 from pagebench.harness.judge import judge_contrasts, newest_counters
@@ -31,8 +32,7 @@ def selftest(
 
     NcuError where nothing can be counted.
     """
-    for record in counted_and_trusted(planted_cells(), device, progress):
-        store.append_line(out, record)
+    store.append_lines(out, counted_and_trusted(planted_cells(), device, progress))
     verdicts = judge_contrasts(PLANTED, options, device, [out], out, progress)
     record = planted_record(verdicts, [out])
     store.append_line(out, record)
@@ -92,16 +92,14 @@ def _loads(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, Any]:
 
 def _ldg(cell: Cell, record: Line) -> tuple[Any, Any]:
     """LDG predicted and counted; None where either is not known."""
-    capability = tuple(record["environment"].get("capability") or ())
     counted = record["total"].get("ldg")
-    predicted = predict_counters(cell, record["resolved"], capability).get("ldg")
+    predicted = predict_counters(cell, record["resolved"], record["environment"]).get("ldg")
     return predicted, counted and int(counted["value"])
 
 
 def _spin(cells: Sequence[Cell], line: Line) -> dict[str, Any]:
     """Microseconds that were planted, and those that the clock shows more, with the interval."""
-    before, time = line["time_us"][0], line["time"]
-    low, found, high = ((time[name] - 1) * before for name in ("low", "ratio", "high"))
+    low, found, high = Change(**line["time"]).delta_us(line["time_us"][0])
     planted = (cells[1].shape.planted_ns - cells[0].shape.planted_ns) / 1e3
     return {
         "cell": cells[1].name,

@@ -37,6 +37,11 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
         raise StoreError(f"{path}: {error.strerror}") from error
 
 
+def append_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    for line in lines:
+        append_line(path, line)
+
+
 def _ends_whole(file: Any) -> bool:
     file.seek(-1, os.SEEK_END)
     return bool(file.read(1) == b"\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,7 +15,7 @@ from pagebench.harness import store
 from pagebench.harness.calibrate import CALIBRATIONS, calibrate
 from pagebench.harness.ceilings import measure_ceilings
 from pagebench.harness.cell import Cell
-from pagebench.harness.contrasts import CONTRASTS, LADDERS, PLANTED, Contrast
+from pagebench.harness.contrasts import CONTRASTS, LADDERS, PLANTED
 from pagebench.harness.counting import counted_and_trusted
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.run import default_options, refusal
@@ -85,12 +85,12 @@ def _count(device: Device, out: Path, progress: Progress) -> None:
     """Calibration and counters; where they cannot be had, the study says so and goes on."""
     try:
         calibration = calibrate(device, progress)
-        _append([calibration], CALIBRATIONS)
+        store.append_line(CALIBRATIONS, calibration)
         records = counted_and_trusted(counted_cells(device), device, progress)
     except (NcuError, CountError, RuntimeError) as error:
         progress(f"no counters: {error}")
         return
-    _append([calibration, *records], out)
+    store.append_lines(out, [calibration, *records])
 
 
 def _conclude(device: Device, out: Path, progress: Progress) -> None:
@@ -101,12 +101,15 @@ def _conclude(device: Device, out: Path, progress: Progress) -> None:
     scaled = attacks.groups_of(attacks.scaled(positive))
     switched = _switched(positive, device, progress)
     groups = [*contrasts, *planted, *ladders, *scaled, *switched]
-    interleave(groups, default_options(device), device, out, progress, INTERLEAVING_S)
-    _append(_verdicts(CONTRASTS, contrasts, device, out), out)
-    found = _verdicts(PLANTED, planted, device, out)
-    _append(found, out)
-    _try(partial(planted_record, found, [out]), out, progress)
     options = default_options(device)
+    interleave(groups, options, device, out, progress, INTERLEAVING_S)
+    found = [
+        judging.verdict_of(contrast, group, options, [out])
+        for contrast, group in zip((*CONTRASTS, *PLANTED), (*contrasts, *planted), strict=True)
+    ]
+    store.append_lines(out, found)
+    found = found[len(CONTRASTS) :]
+    _try(partial(planted_record, found, [out]), out, progress)
     for ladder, group in zip(LADDERS, ladders, strict=True):
         _try(partial(dosing.dose_of, ladder, group, options, [out]), out, progress)
     _try(partial(attacks.attack_of, "context", scaled), out, progress)
@@ -120,19 +123,6 @@ def _switched(cells: tuple[Cell, Cell], device: Device, progress: Progress) -> l
     except ValueError as error:
         progress(f"no other kernel to try: {error}")
         return []
-
-
-def _verdicts(
-    contrasts: Sequence[Contrast], groups: Sequence[Interleaved], device: Device, out: Path
-) -> list[dict[str, Any]]:
-    options = default_options(device)
-    pairs = zip(contrasts, groups, strict=True)
-    return [judging.verdict_of(contrast, group, options, [out]) for contrast, group in pairs]
-
-
-def _append(records: Sequence[dict[str, Any]], out: Path) -> None:
-    for record in records:
-        store.append_line(out, record)
 
 
 def _try(make: Callable[[], dict[str, Any]], out: Path, progress: Progress) -> None:

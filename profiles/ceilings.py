@@ -6,8 +6,8 @@ that was measured; it is a lower bound from work and ceilings, and predicts no l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import log2
 from typing import Any
@@ -159,6 +159,11 @@ class CriticalPath:
         """T over the measured time."""
         return self.path_us / self.time_us if self.time_us else None
 
+    def entry(self) -> dict[str, Any]:
+        """For a record, with what follows from it."""
+        derived = {"path_us": self.path_us, "share": self.share, "sentence": binding_sentence(self)}
+        return asdict(self) | derived
+
 
 def critical_path(
     total: Mapping[str, Mapping[str, Any]],
@@ -177,53 +182,58 @@ def critical_path(
     if ceilings.launch_us is None:
         return None
     first, further = ceilings.launch_us
-    launch_us = first + further * (kernels - 1)
-    terms = _work_us(total, ceilings, first)
+    terms = _terms(total, ceilings, first)
+    if l2_slice and time_us:
+        busy = _Term(l2_slice["value"] / 100 * time_us, l2_slice["stable"], by_share=True)
+        terms["L2"] = max(terms.get("L2", busy), busy, key=lambda term: term.us)
     if not terms:
         return None
-    busy_us = l2_slice["value"] / 100 * time_us if l2_slice and time_us else 0.0
-    by_share = ("L2",) if busy_us > terms.get("L2", 0.0) else ()
-    if l2_slice and by_share:
-        terms["L2"] = busy_us
-    counters = {"DRAM": "dram_read_bytes"} | {name: counter for name, counter, _, _ in TERMS}
-    stable = {name: total[counters[name]]["stable"] for name in terms if name not in by_share}
-    if l2_slice and by_share:
-        stable["L2"] = l2_slice["stable"]
-    known = {"launch": launch_us} | terms
+
+    def names(holds: Callable[[_Term], bool]) -> tuple[str, ...]:
+        return tuple(name for name, term in terms.items() if holds(term))
+
+    terms_us = {"launch": first + further * (kernels - 1)}
+    terms_us |= {name: term.us for name, term in terms.items()}
     return CriticalPath(
-        known,
-        _binding(known, time_us),
-        tuple(name for name in terms if not stable[name]),
-        tuple(name for name in terms
-              if name not in by_share and not _is_saturated_at(name, total, ceilings)),
-        tuple(name for name in counters if name not in terms),
-        time_us,
-        by_share,
-    )  # fmt: skip
+        terms_us,
+        _binding(terms_us, time_us),
+        unstable=names(lambda term: not term.stable),
+        unsaturated=names(lambda term: not term.saturated),
+        unknown=tuple(name for name in ("DRAM", *(term[0] for term in TERMS)) if name not in terms),
+        time_us=time_us,
+        by_share=names(lambda term: term.by_share),
+    )
 
 
-def _work_us(
+@dataclass(frozen=True, slots=True)
+class _Term:
+    us: float
+    stable: bool
+    saturated: bool = True
+    by_share: bool = False
+
+
+def _terms(
     total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings, one_launch_us: float
-) -> dict[str, float]:
-    """The terms but launch. The DRAM curve was timed with one launch, which is taken off again."""
+) -> dict[str, _Term]:
+    """All but launch. The DRAM curve was timed with one launch, which is taken off again."""
     found = {}
     read = total.get("dram_read_bytes")
     gbps = bandwidth_at(ceilings.dram_read, int(read["value"])) if read else None
     if read and gbps:
-        found["DRAM"] = max(0.0, read["value"] / gbps / 1e3 - one_launch_us)
+        us = max(0.0, read["value"] / gbps / 1e3 - one_launch_us)
+        found["DRAM"] = _Term(us, read["stable"], _is_saturated_at(read["value"], ceilings))
     for name, counter, ceiling, unit in TERMS:
         if counter in total and ceiling in ceilings.rates:
-            found[name] = total[counter]["value"] * unit / ceilings.rates[ceiling].value / 1e3
+            entry, rate = total[counter], ceilings.rates[ceiling]
+            us = entry["value"] * unit / rate.value / 1e3
+            found[name] = _Term(us, entry["stable"], rate.saturated)
     return found
 
 
-def _is_saturated_at(name: str, total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings) -> bool:
-    if name != "DRAM":
-        (ceiling,) = [ceiling for term, _, ceiling, _ in TERMS if term == name]
-        return ceilings.rates[ceiling].saturated
+def _is_saturated_at(bytes_read: float, ceilings: Ceilings) -> bool:
     ordered = sorted(ceilings.dram_read, key=lambda point: point.bytes_read)
-    read = total["dram_read_bytes"]["value"]
-    return next((p for p in ordered if p.bytes_read >= read), ordered[-1]).saturated
+    return next((p for p in ordered if p.bytes_read >= bytes_read), ordered[-1]).saturated
 
 
 def _path_us(terms: Mapping[str, float]) -> float:

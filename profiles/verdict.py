@@ -24,6 +24,7 @@ HIT_MARGIN = 1.0  # percentage points: a hit rate is no count, and none is told 
 # Stable traffic may differ by this much between two layouts of the same work.
 TRAFFIC_MARGIN = 0.01
 SHORT_FLOORS = 10
+BINDS = "what binds: "  # before the sentence that says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def judge(
         return Verdict("unclear", (time_text, "no counter of both cells repeated"))
     because = [time_text, *_work_sentences(work)]
     if binding:
-        because.append(f"what binds: {binding}")
+        because.append(BINDS + binding)
     if time_word == "unclear":
         return Verdict("unclear", (*because, "the interval of the time ratio is too wide"))
     word, reasons = _word(time_word == "changed", work, slower)

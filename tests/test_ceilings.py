@@ -346,6 +346,10 @@ def test_the_l2_term_is_the_slices_busy_share_where_that_is_more(
     assert ("by its busy share" in binding_sentence(path)) is bool(by_share)
 
 
+def ceilings_in(files: list[Path]) -> list[dict[str, Any]]:
+    return list(store.read_kind(files, "ceilings"))
+
+
 def kernel(instructions: float, share: float | None) -> dict[str, Any]:
     values = {"instructions": [instructions] * 2, "l2_slice_pct": [share, share]}
     return {"values": values, "unstable": []}
@@ -366,7 +370,7 @@ def test_on_the_h200_the_l2_binds_distinct_pages_below_64_and_dram_those_above()
     dose = doses["distinct"]
     found = []
     for cell, (_, time_us, _) in zip(dose["cells"], dose["time_us"], strict=True):
-        path = measuring.path_of(counted[cell], read_ceilings(ceilings), time_us)
+        path = diagnose(counted[cell], GPU, "cold", time_us, [ceilings])
         assert path is not None
         found.append(path.binding)
     assert found == ["L2", "L2", "DRAM", "DRAM"]
@@ -410,10 +414,10 @@ def files(tmp_path: Path) -> list[Path]:
 def test_the_newest_ceilings_of_that_gpu_are_taken(files: list[Path]) -> None:
     store.append_line(files[-1], OLD)
     store.append_line(files[-1], NEW | {"gpu": "another"})
-    found = newest_ceilings(GPU, files)
+    found = newest_ceilings(GPU, ceilings_in(files))
     assert found is not None
     assert found.launch_us is None
-    assert newest_ceilings("a third", files) is None
+    assert newest_ceilings("a third", ceilings_in(files)) is None
 
 
 def test_a_card_says_what_binds_where_it_has_time_counters_and_ceilings(files: list[Path]) -> None:
@@ -431,8 +435,8 @@ def test_another_gpu_or_state_of_the_cache_is_not_diagnosed(
     gpu: str, l2: str, files: list[Path]
 ) -> None:
     counters = next(store.read_kind([H200 / "counters.jsonl"], "counters"))
-    assert diagnose(counters, GPU, "cold", 225.0, files) is not None
-    assert diagnose(counters, gpu, l2, 225.0, files) is None
+    assert diagnose(counters, GPU, "cold", 225.0, ceilings_in(files)) is not None
+    assert diagnose(counters, gpu, l2, 225.0, ceilings_in(files)) is None
 
 
 def test_a_verdict_takes_the_binding_of_cell_b_from_its_own_times(files: list[Path]) -> None:

@@ -327,7 +327,8 @@ def test_dram_bytes_of_distinct_cells_are_the_compulsory_ones_within_two_per_cen
         cell = Cell.parse(record["cell"])
         if cell.sharing.kind == "distinct":
             read = record["total"]["dram_read_bytes"]
-            predicted = predict_counters(cell, record["resolved"], (9, 0))["dram_read_bytes"]
+            environment = {"capability": [9, 0]}
+            predicted = predict_counters(cell, record["resolved"], environment)["dram_read_bytes"]
             assert read["stable"], record["cell"]
             assert abs(read["value"] / predicted - 1) <= 0.02, record["cell"]
 

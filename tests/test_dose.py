@@ -372,6 +372,25 @@ def test_dose_runs_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
     assert "no stable counter" in found["because"][-1]
 
 
+@pytest.mark.parametrize("words", [("judge",), ("attack", "kernel"), ("dose",)])
+def test_a_kernel_that_crashes_ends_in_one_line_and_exit_1(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    code = "from pagebench.harness.cli import main; main()"
+    cells = [f"crashing_distinct_p{page}_b2_l64" for page in (16, 32, 64)]
+    asked = cells if words == ("dose",) else cells[:2]
+    kernel = Path(__file__).with_name("crashing_kernel.py")  # cupy, or a stray read
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, *asked, "--device", "cpu", "--kernel", str(kernel)],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "crashed: " in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    (path,) = (tmp_path / "runs").glob("*.jsonl")
+    assert '"status":"crashed"' in path.read_text()
+
+
 def test_ladders_are_one_knob_in_order() -> None:
     for ladder in LADDERS:
         assert isinstance(ladder, Ladder)
