@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 from pagebench.harness.cell import Cell, CellNameError
@@ -56,7 +57,9 @@ def profile(
     tool, chip = ncu.find_ncu(), chip_of(device.capability)
     names = names_on(chip, setting.metrics)
     child = _child(cells, device, launches, l2, kernel_file)
+    began = perf_counter()
     rows, told = profiled_rows(child, setting, names, keep, progress)
+    elapsed_s = round(perf_counter() - began, 2)
     facts = {"versions": versions(), **commit(), **gpu_facts(device)}
     how = {
         "ncu": ".".join(map(str, ncu.ncu_version(tool))),
@@ -66,6 +69,8 @@ def profile(
         "clock_control": "none",
         "l2": l2,
         "launches": launches,
+        "elapsed_s": elapsed_s,  # of the one process that profiled all the cells
+        "cells": len(cells),
     }
     return [counters_record(cell, rows, told, how, facts, launches) for cell in cells]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,13 +44,20 @@ def _record(
         begin = time.perf_counter()
         action()
         seconds.append(round(time.perf_counter() - begin, 4))
+    return waited(what, seconds, limit_s, facts)
+
+
+def waited(
+    what: str, seconds: Sequence[float], limit_s: float, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """A record of kind `speed`: how long something took each time, and how long it may."""
     return {
         "kind": "speed",
         "schema": SPEED_SCHEMA,
         "what": what,
         "seconds": min(seconds),
         "limit_s": limit_s,
-        "all_seconds": seconds,
+        "all_seconds": list(seconds),
         "environment": facts,
     }
 

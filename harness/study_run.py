@@ -17,9 +17,11 @@ from pagebench.harness.ceilings import measure_ceilings
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, PLANTED
 from pagebench.harness.counting import counted_and_trusted
+from pagebench.harness.environment import environment
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.run import default_options, refusal
 from pagebench.harness.selftest import planted_record
+from pagebench.harness.speed import waited
 from pagebench.harness.suites import Suite, find_suite
 from pagebench.harness.sweep import jobs, sweep
 from pagebench.harness.worker import Pool
@@ -29,6 +31,7 @@ from pagebench.profiles.ncu import NcuError
 
 Progress = Callable[[str], None]
 SUITES = ("plan", "placements")
+LIMIT_S = 600
 INTERLEAVING_S = 300  # after which no further process is begun: the study is to end in ten minutes
 # The Nsight comparison's footprints: 0.13, 1.07 and 4.3 GB.
 COUNTED = tuple(
@@ -60,6 +63,8 @@ def measure_study(device: Device, out: Path, progress: Progress) -> None:
     _time(Suite("ladders", "", _ladder_cells()), device, out, tell)
     _count(device, out, tell)
     _conclude(device, out, tell)
+    took = round(monotonic() - began, 1)
+    store.append_line(out, waited("make study", [took], LIMIT_S, environment(device)))
 
 
 def _time(suite: Suite, device: Device, out: Path, progress: Progress) -> None:

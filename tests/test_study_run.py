@@ -68,6 +68,7 @@ def run(
     monkeypatch.setattr(study_run, "CALIBRATIONS", out.with_name("calibration.jsonl"))
     monkeypatch.setattr(study_run, "counted_and_trusted", count)
     monkeypatch.setattr(study_run, "interleave", interleave)
+    monkeypatch.setattr(study_run, "environment", lambda device: ENVIRONMENT)
     monkeypatch.setattr(study_run, "refusal", lambda *_: None)
     monkeypatch.setattr("pagebench.harness.attack.refusal", lambda *_: None)
     said: list[str] = []
@@ -85,11 +86,15 @@ def test_a_study_leaves_records_of_every_kind_that_a_page_draws(
     assert found == {
         "ceilings": 1,
         "calibration": 1,
+        "speed": 1,
         "verdict": 13,
         "planted": 1,
         "dose": 3,
         "attack": 2,
     }
+    (spent,) = store.read_kind([out], "speed")
+    assert (spent["what"], spent["limit_s"]) == ("make study", 600)
+    assert 0 <= spent["seconds"] < 60
     page = study(read([out]))
     drawn = {each.anchor for each in page.sections if not each.missing}
     assert {"verdicts", "matrix", "dose", "attacks", "planted", "ceilings"} <= drawn
