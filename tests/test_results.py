@@ -94,6 +94,14 @@ def test_what_the_readme_says_of_the_study_is_in_its_records() -> None:
     assert processes == {4, 6, 8}
 
 
+def test_the_study_took_less_than_ten_minutes() -> None:
+    """As it said itself: the last line is when the last cells of the last process were begun."""
+    lines = (H200 / "study_progress.txt").read_text().splitlines()
+    seconds = [int(line.split()[0]) for line in lines]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] < 600 - 60
+
+
 def test_the_studys_planted_effects_were_all_found() -> None:
     (record,) = store.read_kind([H200 / "study.jsonl"], "planted")
     assert record["found_all"]
