@@ -8,6 +8,7 @@ from typing import Any
 
 from pagebench.harness import report, store
 from pagebench.harness.ceilings import diagnose, newest_ceilings
+from pagebench.harness.cell import Cell
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
 from pagebench.profiles.ceilings import RATES, bandwidth_at
@@ -178,13 +179,29 @@ def _contrast_lines(found: dict[str, Any]) -> list[str]:
     return [f"  against   {found['cell']}: {same}", f"            {ratios or 'no stable change'}"]
 
 
+State = tuple[str | None, str]  # GPU model and L2 state
+
+
+def newest_counters(
+    cells: Sequence[Cell], files: Sequence[Path], state: State | None = None
+) -> list[dict[str, Any]] | None:
+    """The newest counters of each cell, of that state if one is given; None where one has none."""
+    newest = {
+        line["cell"]: line
+        for line in store.read_kind(files, "counters")
+        if state in (None, (line["environment"].get("gpu"), line["how"].get("l2")))
+    }
+    if not all(cell.name in newest for cell in cells):
+        return None
+    return [newest[cell.name] for cell in cells]
+
+
 def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
     """The newest timing and counters of a cell in those files; ValueError where there are none."""
     timings = [record for record in store.read(files) if record.cell == cell]
     timing = _newest(timings)
-    counters = None
-    for line in store.read_kind(files, "counters"):
-        counters = line if line["cell"] == cell else counters
+    counted = newest_counters([Cell.parse(cell)], files)
+    counters = counted[0] if counted else None
     if timing is None and counters is None:
         raise ValueError(f"{cell}: no record of it in {', '.join(map(str, files)) or 'runs/'}")
     return {

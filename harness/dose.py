@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
+from pagebench.harness.card import newest_counters
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import LEAST_EFFECT
 from pagebench.harness.contrasts import Ladder
 from pagebench.harness.interleave import Interleaved, interleave
-from pagebench.harness.judge import newest_counters, state_of
+from pagebench.harness.judge import state_of
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
 from pagebench.profiles.dose import Explanation, Step, candidates, explanations, moves

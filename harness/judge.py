@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
-from pagebench.harness.card import same_binary
+from pagebench.harness.card import State, newest_counters, same_binary
 from pagebench.harness.ceilings import diagnose
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
@@ -109,26 +109,9 @@ def headline(verdict: Verdict, predicts: str | None) -> str:
     return f"{verdict.word}, but {predicts} was predicted"
 
 
-State = tuple[str | None, str]
-
-
 def state_of(group: Interleaved, options: Options) -> State:
     """GPU model and cache state of its times: counters of others say nothing of them."""
     return group.environment.get("gpu"), options.l2
-
-
-def newest_counters(
-    cells: Sequence[Cell], files: Sequence[Path], state: State | None = None
-) -> list[dict[str, Any]] | None:
-    """The newest counters of each cell, of that state if one is given; None where one has none."""
-    newest = {
-        line["cell"]: line
-        for line in store.read_kind(files, "counters")
-        if state in (None, (line["environment"].get("gpu"), line["how"].get("l2")))
-    }
-    if not all(cell.name in newest for cell in cells):
-        return None
-    return [newest[cell.name] for cell in cells]
 
 
 def work_between(
