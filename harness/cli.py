@@ -424,7 +424,7 @@ def _speed(here: Device, out: Path | None, as_json: bool) -> None:
     from pagebench.harness.speed import speeds
 
     rows = []
-    for line in speeds(here):
+    for line in speeds(here, say):
         kept = "kept" if line["seconds"] <= line["limit_s"] else "over"
         rows.append((line["what"], f"{line['seconds']:.3f}", f"{line['limit_s']:.3f}", kept))
         if out:

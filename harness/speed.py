@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report
@@ -21,11 +23,12 @@ SPEED_SCHEMA = 1
 MANY_INDICES = "b128_l16384"  # 2,097,152 tokens at page 1
 TABLE_LIMIT_S = {"cuda": 0.020, "cpu": 0.300}
 LIST_LIMIT_S, REPORT_LIMIT_S, REPORT_RECORDS = 0.5, 2.0, 10_000
+PROFILED, PROFILE_LIMIT_S = "xqa_shared_p16", 30.0  # with its module built before
 REPEATS = 5
 
 
-def speeds(device: Device) -> Iterator[dict[str, Any]]:
-    """Records of kind `speed`: best of five in seconds, and the limit."""
+def speeds(device: Device, progress: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Records of kind `speed`: best of five in seconds (a profile: of one), and the limit."""
     facts = environment(device)
     for placement in ("contiguous", "block128", "scatter"):
         name = f"reference_distinct_{placement}_p1_{MANY_INDICES}"
@@ -34,6 +37,8 @@ def speeds(device: Device) -> Iterator[dict[str, Any]]:
                       TABLE_LIMIT_S[device.kind], facts)  # fmt: skip
     yield _record("pagebench list --suite pages", _list, LIST_LIMIT_S, facts)
     yield _record(f"report of {REPORT_RECORDS:,} records", _reporter(), REPORT_LIMIT_S, facts)
+    if device.kind == "cuda":
+        yield from _profiled(device, facts, progress)
 
 
 def _record(
@@ -76,9 +81,29 @@ def _table_builder(cell: Cell, device: Device) -> Callable[[], object]:
 
 
 def _list() -> None:
-    code = "import sys; sys.argv = ['pagebench', 'list', '--suite', 'pages'];"
-    code += "from pagebench.harness.cli import main; main()"
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    _pagebench("list", "--suite", "pages")
+
+
+def _profiled(
+    device: Device, facts: dict[str, Any], progress: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """What one waits for `make ncu CELL=...`; where there is no ncu, a line with its remedy."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = str(Path(scratch) / "counters.jsonl")
+        begin = time.perf_counter()
+        try:
+            _pagebench("profile", PROFILED, "--device", device.torch_name, "--out", out)
+        except subprocess.CalledProcessError as error:
+            progress(f"no profile to time: {error.stderr.strip().splitlines()[-1]}")
+            return
+        seconds = round(time.perf_counter() - begin, 2)
+    yield waited(f"pagebench profile {PROFILED}", [seconds], PROFILE_LIMIT_S, facts)
+
+
+def _pagebench(*words: str) -> None:
+    """The command line in a process of its own; CalledProcessError if it fails."""
+    code = "from pagebench.harness.cli import main; main()"
+    subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True)
 
 
 def _reporter() -> Callable[[], object]:

@@ -14,8 +14,10 @@ from pagebench.harness import baseline, card, store
 from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
 from pagebench.harness.profile import imported, off, predict_counters, predicted_anew
+from pagebench.harness.speed import _profiled
 from pagebench.kernels.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
 from pagebench.kernels.cubin import compile_cubin
+from pagebench.kernels.device import Device
 from pagebench.kernels.loads import (
     _fidecode_chunk,
     decode_kernel_ldg,
@@ -539,3 +541,11 @@ def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:
         baseline.load(tmp_path / "none.json")
     with pytest.raises(ValueError, match="is no baseline"):
         baseline.load(H200 / "pages.jsonl")
+
+
+def test_where_nothing_can_be_profiled_doctor_says_why_and_times_the_rest() -> None:
+    said: list[str] = []
+    absent = Device("cuda", "an absent GPU", 99, (9, 0))
+    assert list(_profiled(absent, {}, said.append)) == []
+    assert len(said) == 1
+    assert said[0].startswith("no profile to time: device cuda:99: ")
