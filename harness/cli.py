@@ -37,7 +37,7 @@ from pagebench.harness.choose import (
 from pagebench.harness.clock import CLOCKS, L2_STATES
 from pagebench.harness.environment import commit
 from pagebench.harness.record import Record
-from pagebench.harness.run import BOUNDARIES, Failure, Options, default_options, refusal
+from pagebench.harness.run import BOUNDARIES, Options, default_options, refusal
 from pagebench.harness.suites import SUITES, find_suite
 from pagebench.harness.sweep import (
     EXIT_FAILED,
@@ -299,6 +299,9 @@ def once(
     launches: Annotated[int, typer.Option(min=1, help="calls of each cell")] = 1,
     l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
     device: DeviceName = "auto",
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="call the rest after one that failed, and exit 0")
+    ] = False,
     kernel: KernelFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="it is JSON anyway")] = True,
 ) -> int:
@@ -308,12 +311,11 @@ def once(
     here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     refuse_named(cells, here, default_options(here))
-    try:
-        for told in call_once(cells, here, launches, l2):
-            print(json.dumps(told), flush=True)
-    except Failure as failure:
-        say(f"{failure.status}: {failure.reason}")
-        return EXIT_NOTHING if failure.status == "refused" else EXIT_FAILED
+    for told in call_once(cells, here, launches, l2):
+        print(json.dumps(told), flush=True)
+        if "reason" in told and not keep_going:
+            say("{status}: {cell}: {reason}".format_map(told))
+            return EXIT_NOTHING if told["status"] == "refused" else EXIT_FAILED
     return 0
 
 

@@ -29,16 +29,35 @@ def call_once(
     """For each cell: build, check, warm up, then `launches` calls between profiler start and stop.
 
     The cache is prepared before each call, outside the profiled range, and an NVTX range bears the
-    cell's name. Yields what was called: cell, resolved kernel, symbols, prediction, check.
+    cell's name. Yields what was called: cell, resolved kernel, symbols, prediction, check; of a
+    cell that failed, its status and the reason.
     """
     session = Session(device)
+    broken_by = None
     for cell in cells:
+        if broken_by:
+            yield _failed(cell, "lost", f"the device failed in {broken_by}, which ran before")
+            continue
         try:
             yield _call(cell, session, launches, l2)
         except Failure as failure:
-            raise Failure(failure.status, f"{cell.name}: {failure.reason}") from failure
+            yield _failed(cell, failure.status, failure.reason)
         except Exception as error:
-            raise Failure("crashed", f"{cell.name}: {one_line(error)}") from error
+            yield _failed(cell, "crashed", one_line(error))
+            broken_by = None if _answers(session) else cell.name
+
+
+def _failed(cell: Cell, status: str, reason: str) -> dict[str, Any]:
+    return {"cell": cell.name, "status": status, "reason": reason}
+
+
+def _answers(session: Session) -> bool:
+    """Whether the device still works: a fault on it spoils the whole process."""
+    try:
+        session.synchronise()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _call(cell: Cell, session: Session, launches: int, l2: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,7 @@ from pagebench.kernels.registry import find_kernel, kernel_names
 from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
+    CountError,
     KernelRow,
     by_call,
     expect,
@@ -51,7 +53,11 @@ def profile(
     kernel_file: Path | None = None,
     progress: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
-    """Counters records of the cells, one profiled process for all. NcuError says what to do."""
+    """Counters records of the cells, one profiled process for all. NcuError says what to do.
+
+    A cell that failed, or whose kernels are not those it promised, costs its own record alone:
+    `progress` is told why.
+    """
     if device.kind != "cuda" or device.capability is None:
         raise NcuError("counters need an NVIDIA GPU; --import reads what was made elsewhere")
     tool, chip = ncu.find_ncu(), chip_of(device.capability)
@@ -72,7 +78,26 @@ def profile(
         "elapsed_s": elapsed_s,  # of the one process that profiled all the cells
         "cells": len(cells),
     }
-    return [counters_record(cell, rows, told, how, facts, launches) for cell in cells]
+    return list(_records(cells, rows, told, how, facts, progress))
+
+
+def _records(
+    cells: Sequence[Cell],
+    rows: Sequence[KernelRow],
+    told: dict[str, dict[str, Any]],
+    how: dict[str, Any],
+    facts: dict[str, Any],
+    progress: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        said = told.get(cell.name, {"status": "lost", "reason": "the process said nothing of it"})
+        if "reason" in said:
+            progress(f"{said['status']}: {cell.name}: {said['reason']}")
+            continue
+        try:
+            yield counters_record(cell, rows, told, how, facts, how["launches"])
+        except CountError as error:
+            progress(f"wrong: {cell.name}: {error}")
 
 
 def profiled_rows(
@@ -87,6 +112,8 @@ def profiled_rows(
     with tempfile.TemporaryDirectory() as scratch:
         report = keep or Path(scratch) / "cells.ncu-rep"
         told = _run(ncu.command(tool, setting, names.values(), report, child), progress)
+        if told and all("reason" in said for said in told.values()):
+            return [], told
         return ncu.parse(ncu.export_csv(tool, report), names), told
 
 
@@ -95,13 +122,15 @@ def profile_single_pass(
 ) -> list[dict[str, Any]]:
     """Counters in groups that need one pass, a process each: nothing is saved, restored, replayed.
 
-    Caches are as the cell's own preparation leaves them. The records of the groups become one.
+    Caches are as the cell's own preparation leaves them. The records of the groups become one; a
+    cell that failed in any of them has none.
     """
-    parts = [
-        profile(cells, device, Setting(cold=False, metrics=SINGLE_PASS[group]), **options)
-        for group in groups
-    ]
-    return [_merged(records) for records in zip(*parts, strict=True)]
+    parts = defaultdict[str, list[dict[str, Any]]](list)
+    for group in groups:
+        setting = Setting(cold=False, metrics=SINGLE_PASS[group])
+        for record in profile(cells, device, setting, **options):
+            parts[record["cell"]].append(record)
+    return [_merged(records) for records in parts.values() if len(records) == len(groups)]
 
 
 def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -118,17 +147,20 @@ def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return first | {"kernels": kernels}
 
 
-def audit_flush(cell: Cell, device: Device, **options: Any) -> dict[str, Any]:
+def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, Any]]:
     """DRAM bytes read over the cell's distinct bytes, after the flush and without it.
 
-    One pass and no cache control of ncu's, so the cache is in the state that timing sees.
+    One pass and no cache control of ncu's, so the cache is in the state that timing sees. No
+    record of a cell that failed.
     """
     read = {}
     for l2 in ("cold", "warm"):
-        (record,) = profile_single_pass([cell], device, ("dram",), l2=l2, **options)
-        read[l2] = record["total"]["dram_read_bytes"]["value"]
+        for record in profile_single_pass([cell], device, ("dram",), l2=l2, **options):
+            read[l2] = record["total"]["dram_read_bytes"]["value"]
+    if len(read) < 2:
+        return []
     distinct = record["predicted"]["distinct_kv_bytes"]
-    return {
+    audit = {
         "kind": "audit",
         "schema": COUNTERS_SCHEMA,
         "cell": cell.name,
@@ -139,6 +171,7 @@ def audit_flush(cell: Cell, device: Device, **options: Any) -> dict[str, Any]:
         "how": record["how"],
         "environment": record["environment"],
     }
+    return [audit]
 
 
 def _child(
@@ -146,7 +179,15 @@ def _child(
 ) -> list[str]:
     code = "from pagebench.harness.cli import main; main()"
     words = [sys.executable, "-c", code, "once", *(cell.name for cell in cells)]
-    words += ["--launches", str(launches), "--l2", l2, "--device", device.torch_name]
+    words += [
+        "--keep-going",
+        "--launches",
+        str(launches),
+        "--l2",
+        l2,
+        "--device",
+        device.torch_name,
+    ]
     return words + (["--kernel", str(kernel_file)] if kernel_file else [])
 
 
@@ -172,8 +213,10 @@ def _run(words: list[str], progress: Callable[[str], None]) -> dict[str, dict[st
 
 
 def _last(lines: list[str]) -> str:
+    """What the process said last, or else ncu: the latter only repeats that there was an error."""
     said = [line.strip() for line in lines if line.strip() and not line.startswith("==PROF==")]
-    return said[-1][:300] if said else "it said nothing"
+    own = [line for line in said if not line.startswith("==")]
+    return (own or said or ["it said nothing"])[-1][:300]
 
 
 def counters_record(

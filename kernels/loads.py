@@ -44,13 +44,16 @@ def decode_kernel_ldg(kernel: str, shape: Shape, resolved: Mapping[str, Any]) ->
 def fidecode_ldg(shape: Shape, tiles: int) -> int:
     """FlashInfer's BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
 
-    `tiles` is the plan's number of (request, chunk) pairs. Every warp loads nine values once:
-    request and tile index, chunk size, the request's two ends and last page length, the end of all,
-    its begin again, and queries. Then a thread loads one index a token row: before the first tile,
-    and again each `bdx` iterations, two ahead.
+    `tiles` is the plan's number of (request, chunk) pairs. Every warp loads eight values once:
+    request and tile index, chunk size, the request's two ends and last page length, the end of all
+    and its begin again; and queries, 16 bytes at a time for as many elements as a KV vector has.
+    Then a thread loads one index a token row: before the first tile, and again each `bdx`
+    iterations, two ahead.
     """
     element = DTYPE_BYTES[shape.dtype]
-    bdx = shape.head_dim // max(16 // element, shape.head_dim // 32)
+    vector = max(16 // element, shape.head_dim // 32)
+    queries = ceil(vector * DTYPE_BYTES[shape.q_dtype] / 16)
+    bdx = shape.head_dim // vector
     threads = (256 if element == 1 else 512) if shape.group == 8 else 128
     threads = max(threads, bdx * shape.group)
     bdz = threads // (bdx * shape.group)
@@ -62,7 +65,7 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
         for begin in range(0, length, chunk):
             iterations = ceil(min(chunk, length - begin) / tokens)
             again = (iterations - 1 + FIDECODE_STAGES) // bdx - (FIDECODE_STAGES - 1) // bdx
-            loads += threads // 32 * (9 + rows * (1 + again))
+            loads += threads // 32 * (8 + queries + rows * (1 + again))
     return loads * shape.kv_heads
 
 

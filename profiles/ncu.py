@@ -22,8 +22,8 @@ LEAST_VERSION = (2022, 1)  # the first whose raw CSV page has the form read here
 NVTX_COLUMN = "Push/Pop_Range"
 # What ncu says, and what to do about it.
 TROUBLE = (
-    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root or load the driver with "
-     "NVreg_RestrictProfilingToAdminUsers=0"),
+    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (a container: with "
+     "--cap-add SYS_ADMIN) or load the driver with NVreg_RestrictProfilingToAdminUsers=0"),
     ("driver resource was unavailable", "another profiler holds the counters: pause DCGM with "
      "`dcgmi profile --pause`, end other ncu, nsys or CUPTI processes"),
     ("LibraryNotLoaded", "the profiler cannot reach the driver here (a sandbox such as gVisor?): "

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.group import measure_group
 from pagebench.harness.run import Options, Session, default_options, measure_cell, refusal
@@ -155,3 +160,31 @@ def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
     assert 0.8 * facts["nominal_dram_gbps"] <= best <= facts["nominal_dram_gbps"]
     assert record["l2_read_gbps"]["value"] > best
     assert 0 < record["launch_us"]["further"] < record["launch_us"]["first"]
+
+
+def profiled(tmp_path: Path, *words: str, preload: str = "") -> subprocess.CompletedProcess[str]:
+    code = "from pagebench.harness.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "profile", *words, "--out", str(tmp_path / "counters.jsonl")],
+        env={**os.environ, "LD_PRELOAD": preload}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_where_the_driver_refuses_counters_one_line_has_the_remedy(tmp_path: Path) -> None:
+    """The refusal is ours, the driver's own code of it, and the rest is Nsight Compute's doing."""
+    shim, source = tmp_path / "deny.so", Path(__file__).with_name("deny_profiler.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
+    done = profiled(tmp_path, "tritontile_distinct_p64", preload=str(shim))
+    assert done.returncode == 2, done.stderr
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in done.stderr.strip().splitlines()[-1]
+    assert not (tmp_path / "counters.jsonl").exists()
+
+
+def test_a_cell_that_crashes_under_the_profiler_costs_its_own_record(tmp_path: Path) -> None:
+    own = str(Path(__file__).with_name("crashing_kernel.py"))
+    words = ("tritontile_distinct_p64", "crashing_distinct_p16", "--kernel", own)
+    done = profiled(tmp_path, *words)
+    assert done.returncode == 1, done.stderr
+    assert "crashed: crashing_distinct_p16: " in done.stderr
+    (record,) = store.read_kind([tmp_path / "counters.jsonl"], "counters")
+    assert record["cell"] == "tritontile_distinct_p64"
