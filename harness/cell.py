@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -209,3 +209,10 @@ def matches(cell: Cell, words: frozenset[str]) -> bool:
         f"y{shape.planted_ns}",
     }
     return words <= spoken
+
+
+def moving_axes(cells: Sequence[Cell]) -> list[str]:
+    """Axes that differ, without the table's width where it only follows the context."""
+    axes = [cell.axes() for cell in cells]
+    found = [axis for axis in axes[0] if any(each[axis] != axes[0][axis] for each in axes)]
+    return [axis for axis in found if axis != "table_tokens"] or found

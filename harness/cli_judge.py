@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from pagebench.harness import report as reports
-from pagebench.harness.cell import Cell
+from pagebench.harness.cell import Cell, moving_axes
 from pagebench.harness.choose import (
     AsJson,
     DeviceName,
@@ -27,7 +27,6 @@ from pagebench.harness.choose import (
     say,
 )
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast, Ladder
-from pagebench.harness.dose import moving_axes
 from pagebench.harness.interleave import GroupFailed
 from pagebench.harness.record import FAILURES
 from pagebench.harness.run import Options, default_options

@@ -8,7 +8,7 @@ from typing import Any
 
 from pagebench.harness import store
 from pagebench.harness.card import newest_counters
-from pagebench.harness.cell import Cell
+from pagebench.harness.cell import Cell, moving_axes
 from pagebench.harness.change import LEAST_EFFECT
 from pagebench.harness.contrasts import Ladder
 from pagebench.harness.interleave import Interleaved, interleave
@@ -95,13 +95,6 @@ def knob_values(cells: Sequence[Cell]) -> list[str]:
     values = [" ".join(str(each[axis]) for axis in moving) for each in axes]
     alike = len(set(values)) < len(values)
     return [str(place + 1) for place in range(len(cells))] if alike else values
-
-
-def moving_axes(cells: Sequence[Cell]) -> list[str]:
-    """Axes that differ, without the table's width where it only follows the context."""
-    axes = [cell.axes() for cell in cells]
-    found = [axis for axis in axes[0] if any(each[axis] != axes[0][axis] for each in axes)]
-    return [axis for axis in found if axis != "table_tokens"] or found
 
 
 def moving_counters(

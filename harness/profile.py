@@ -18,7 +18,7 @@ from typing import Any
 from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.environment import commit, gpu_facts, versions
 from pagebench.kernels.device import Device
-from pagebench.kernels.loads import decode_kernel_ldg, predicted_ldg
+from pagebench.kernels.loads import decode_kernel_ldg, merge_read_bytes, predicted_ldg
 from pagebench.kernels.registry import find_kernel, kernel_names
 from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
@@ -237,7 +237,8 @@ def counters_record(
         for name, values in totals(kernels).items()
     }
     plain = {name: float(entry["value"]) for name, entry in found.items()}
-    predicted = predict_counters(cell, said.get("resolved", {}), facts)
+    cache_control = how.get("cache_control", "all")  # ncu's own default
+    predicted = predict_counters(cell, said.get("resolved", {}), facts, cache_control)
     return {
         "kind": "counters",
         "schema": COUNTERS_SCHEMA,
@@ -259,9 +260,15 @@ def _kind(name: str) -> str:
 
 
 def predict_counters(
-    cell: Cell, resolved: dict[str, Any], environment: Mapping[str, Any]
+    cell: Cell,
+    resolved: dict[str, Any],
+    environment: Mapping[str, Any],
+    cache_control: str = "all",
 ) -> dict[str, Any]:
-    """What the counters should show, from the layout and, for a known GPU, kernel source."""
+    """What the counters should show, from the layout and, for a known GPU, kernel source.
+
+    With ncu's `cache_control` a merge kernel too begins with cold caches.
+    """
     capability = tuple(environment.get("capability") or ())
     shape, kind = cell.shape, find_kernel(cell.kernel).lowering(cell.shape)
     work = predict(shape, cell.sharing, kind)
@@ -269,7 +276,9 @@ def predict_counters(
     if resolved and len(capability) == 2:
         found["ldg"] = predicted_ldg(cell.kernel, shape, resolved, (capability[0], capability[1]))
     found["decode_ldg"] = decode_kernel_ldg(cell.kernel, shape, resolved)
-    found["dram_read_bytes"] = work.read_bytes if cell.sharing.kind == "distinct" else None
+    flushed = cache_control == "all"
+    merged = merge_read_bytes(cell.kernel, shape, resolved) if flushed else 0
+    found["dram_read_bytes"] = work.read_bytes + merged if cell.sharing.kind == "distinct" else None
     return found
 
 
@@ -281,7 +290,9 @@ def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
     if record["axes"]["kernel"] not in kernel_names():
         return record
     cell = Cell.parse(record["cell"])
-    predicted = predict_counters(cell, record["resolved"], record["environment"])
+    predicted = predict_counters(
+        cell, record["resolved"], record["environment"], record["how"].get("cache_control", "all")
+    )
     counted = {name: float(entry["value"]) for name, entry in record["total"].items()}
     return record | {"predicted": predicted, "off": off(cell, counted, predicted)}
 

@@ -1,4 +1,4 @@
-"""Global loads (LDG) that a call must execute, derived from kernel source before it runs.
+"""What a call must load, derived from kernel source before it runs: LDG, and what merges read.
 
 LDG is more than index loads: what is prefetched past the last tile counts too (the hardware counts
 instructions whose lanes are all off), and so do a constant a thread block and a term a split.
@@ -41,6 +41,21 @@ def decode_kernel_ldg(kernel: str, shape: Shape, resolved: Mapping[str, Any]) ->
     return None
 
 
+def merge_read_bytes(kernel: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
+    """Bytes of split partials and their LSE that a merge kernel reads; 0 where there is none.
+
+    FlashInfer keeps them in the output's type (a row a tile of the plan), ours in float32. They
+    come from DRAM where caches are flushed before every kernel, as ncu does, and else from the L2.
+    """
+    row_bytes = {"fidecode": DTYPE_BYTES[shape.q_dtype]}.get(kernel, 4) * shape.head_dim + 4
+    tiles, splits = int(resolved.get("tiles", 0)), int(resolved.get("splits", 1))
+    if kernel == "fidecode" and tiles > shape.batch:
+        return tiles * shape.q_heads * row_bytes
+    if kernel.startswith("triton") and splits > 1:
+        return shape.batch * splits * shape.q_heads * row_bytes
+    return 0
+
+
 def fidecode_ldg(shape: Shape, tiles: int) -> int:
     """FlashInfer's BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
 
@@ -54,8 +69,7 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
     vector = max(16 // element, shape.head_dim // 32)
     queries = ceil(vector * DTYPE_BYTES[shape.q_dtype] / 16)
     bdx = shape.head_dim // vector
-    threads = (256 if element == 1 else 512) if shape.group == 8 else 128
-    threads = max(threads, bdx * shape.group)
+    threads = max(128, bdx * shape.group)
     bdz = threads // (bdx * shape.group)
     rows = 1 if shape.group > 1 else (2 if element == 1 else 4)
     tokens = rows * shape.group * bdz  # an iteration's
@@ -106,7 +120,8 @@ def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
     """csrc/xqa/mha.cu and mhaUtils.cuh `getPage` (FlashInfer 0.7.2.post1), head dim up to 256.
 
     Warps load a tile's page indices one at a time, K once before the first tile and once a tile,
-    V likewise but one tile further ahead; in a last tile that is not full, warps whose tokens lie
+    V likewise but one tile further ahead, and K too where a head of it is one part; in a last tile
+    that is not full, warps whose tokens lie
     past its end do nothing (SHORT_SEQ_OPT). Every warp loads the context length once. With splits
     the last block of a head reads each split's row maximum.
     """
@@ -114,7 +129,8 @@ def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
     loads = 0
     for length in shape.lengths().tolist():
         tiles = ceil(length / XQA_CTA_TOKENS)
-        loads += splits * XQA_WARPS * (tile.k_pages + tile.v_pages * (1 + tile.v_ahead) + 2)
+        ahead = tile.k_pages * tile.k_ahead + tile.v_pages * tile.v_ahead
+        loads += splits * XQA_WARPS * (tile.k_pages + tile.v_pages + ahead + 2)
         for index in range(tiles):
             tokens = min(XQA_CTA_TOKENS, length - index * XQA_CTA_TOKENS)
             k_calls = ceil(tokens / XQA_WARP_TOKENS)
@@ -127,11 +143,12 @@ def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
 class _XqaTile:
     """How the four V warps walk a tile of 256 tokens: groups of warps, in steps of whole X tiles.
 
-    `v_ahead` is 1 where the call before the first tile loads pages too, and `steps_a_page` how
-    many steps share one page.
+    `k_ahead` and `v_ahead` are 1 where the call before the first tile loads pages too, and
+    `steps_a_page` is how many steps share one page.
     """
 
     k_pages: int  # that a K call loads
+    k_ahead: int
     v_pages: int
     v_ahead: int
     groups: int
@@ -159,7 +176,8 @@ def _xqa_tile(shape: Shape, capability: tuple[int, int]) -> _XqaTile:
     page = shape.page_size
     head = next(dim for dim in (64, 128, 256) if dim >= shape.head_dim)
     sm = capability[0] * 10 + capability[1]
-    v_tokens = 32 if sm in (86, 89, 120, 121) else 64  # of a V tile
+    small = sm in (86, 89, 120, 121)  # shared memory
+    v_tokens, k_part_bytes = (32, 64) if small else (64, 128)  # of a V tile, of a K head
     groups = XQA_WARPS // min(head // 64, 4)
     stride = v_tokens * groups
     x_tiles = max(1, stride // XQA_WARP_TOKENS)
@@ -168,6 +186,7 @@ def _xqa_tile(shape: Shape, capability: tuple[int, int]) -> _XqaTile:
     steps_a_page = max(1, page // x_stride)
     return _XqaTile(
         k_pages=max(1, XQA_WARP_TOKENS // page),
+        k_ahead=int(head * DTYPE_BYTES[shape.dtype] <= k_part_bytes),
         v_pages=max(1, v_tokens // page),
         v_ahead=int(x_stride > page or (steps_a_page == 1 and v_iters == 1)),
         groups=groups,
