@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import diagnose, newest_ceilings
+from pagebench.harness.ceilings import State, diagnose, newest_ceilings
 from pagebench.harness.cell import Cell
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
@@ -179,28 +179,33 @@ def _contrast_lines(found: dict[str, Any]) -> list[str]:
     return [f"  against   {found['cell']}: {same}", f"            {ratios or 'no stable change'}"]
 
 
-State = tuple[str | None, str]  # GPU model and L2 state
-
-
 def newest_counters(
     cells: Sequence[Cell], files: Sequence[Path], state: State | None = None
 ) -> list[dict[str, Any]] | None:
-    """The newest counters of each cell, of that state if one is given; None where one has none."""
-    newest = {
-        line["cell"]: line
-        for line in store.read_kind(files, "counters")
-        if state in (None, (line["environment"].get("gpu"), line["how"].get("l2")))
-    }
+    """The newest counters of each cell; None where one has none.
+
+    With a state, of that GPU, else of its model, in that state of the cache.
+    """
+    lines: Iterable[dict[str, Any]] = store.read_kind(files, "counters")
+    if state:
+        lines = store.of_gpu(lines, state.environment)
+        lines = (line for line in lines if line["how"].get("l2") == state.l2)
+    newest = {line["cell"]: line for line in lines}
     if not all(cell.name in newest for cell in cells):
         return None
     return [newest[cell.name] for cell in cells]
 
 
 def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
-    """The newest timing and counters of a cell in those files; ValueError where there are none."""
+    """The newest timing and counters of a cell in those files; ValueError where there are none.
+
+    Counters of the timing's own GPU and state of the cache come first, then those of its model.
+    """
     timings = [record for record in store.read(files) if record.cell == cell]
     timing = _newest(timings)
-    counted = newest_counters([Cell.parse(cell)], files)
+    state = State(timing.environment, timing.l2) if timing else None
+    cells = [Cell.parse(cell)]
+    counted = newest_counters(cells, files, state) or newest_counters(cells, files)
     counters = counted[0] if counted else None
     if timing is None and counters is None:
         raise ValueError(f"{cell}: no record of it in {', '.join(map(str, files)) or 'runs/'}")
@@ -225,8 +230,8 @@ def _binds(
     if by_events is None:
         return None
     time_us = report.as_json(by_events)["time_us"]
-    gpu = by_events.environment.get("gpu", "")
-    path = diagnose(counters, gpu, by_events.l2, time_us, store.read_kind(files, "ceilings"))
+    state = State(by_events.environment, by_events.l2)
+    path = diagnose(counters, state, time_us, store.read_kind(files, "ceilings"))
     return path.entry() if path else None
 
 
@@ -234,7 +239,7 @@ def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
     """What this GPU reaches when it reads as many bytes, from a ceilings record if there is one."""
     if timing is None or "gpu" not in timing.environment:
         return None
-    found = newest_ceilings(timing.environment["gpu"], store.read_kind(files, "ceilings"))
+    found = newest_ceilings(timing.environment, store.read_kind(files, "ceilings"))
     distinct = int(timing.predicted.get("distinct_kv_bytes", 0))
     return bandwidth_at(found.dram_read, distinct) if found else None
 
@@ -262,6 +267,7 @@ def joined_card(card: dict[str, Any]) -> str:
             f"  time      {timing['time_us']:.2f} us{interval}, floor {timing['floor_us']:.2f} "
             f"({timing['clock']}, {timing['l2']})"
         )
+        lines.append(f"            {_whence(timing, timing['started'])}")
         lines.append(_bandwidth(timing, counters, card["ceiling_gbps"]))
         if card["binds"]:
             lines.append(f"  binds     {card['binds']['sentence']}")
@@ -270,12 +276,27 @@ def joined_card(card: dict[str, Any]) -> str:
     else:
         lines.append(f"  no timing: pagebench run {card['cell']}")
     if counters:
+        lines.append(f"  counters  {_whence(counters, counters.get('written', ''), timing)}")
         lines.append(counters_card(counters).partition("\n")[2])
     else:
         lines.append(f"  no counters: make ncu CELL={card['cell']}")
     if "against" in card:
         lines += _contrast_lines(card["against"])
     return "\n".join(lines)
+
+
+def _whence(record: dict[str, Any], date: str, other: dict[str, Any] | None = None) -> str:
+    """GPU, date and commit of a record, and whether `other` is of another GPU."""
+    facts = record["environment"]
+    uuid, commit = facts.get("uuid"), facts.get("commit")
+    gpu = facts.get("gpu") or facts.get("cpu") or "unknown device"
+    words = [
+        f"{gpu}{f' {uuid[:12]}' if uuid else ''}",
+        date[:16].replace("T", " "),
+        f"commit {commit[:7]}" if commit else "",
+        "another GPU than the time's" if other and other["environment"].get("uuid") != uuid else "",
+    ]
+    return "on " + ", ".join(filter(None, words))
 
 
 def _words(values: dict[str, Any]) -> str:

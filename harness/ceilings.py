@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pagebench.harness import store
 from pagebench.harness.clock import EventClock, Rule, measure, warm_up
 from pagebench.harness.run import Session, free_bytes
 from pagebench.harness.stats import summarise
@@ -165,23 +167,32 @@ def probe(source: Tensor, tile: int, programs_an_sm: int) -> Callable[[], object
 Lines = Iterable[Mapping[str, Any]]
 
 
-def newest_ceilings(gpu: str | None, lines: Lines) -> Ceilings | None:
-    """The last of the ceilings records that is of that GPU model, if there is one."""
-    found = [line for line in lines if line["gpu"] == gpu]
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where and how something was timed: the GPU, in its environment, and the state of the L2."""
+
+    environment: Mapping[str, Any]
+    l2: str
+
+
+def newest_ceilings(environment: Mapping[str, Any], lines: Lines) -> Ceilings | None:
+    """The last of that GPU's ceilings records, else of its model's, if there is one."""
+    found = store.of_gpu(lines, environment)
     return read_ceilings(found[-1]) if found else None
 
 
 def diagnose(
-    counters: Mapping[str, Any], gpu: str | None, l2: str, time_us: float, ceilings: Lines
+    counters: Mapping[str, Any], state: State, time_us: float, ceilings: Lines
 ) -> CriticalPath | None:
-    """What binds a call that took `time_us` on that GPU model from that state of the cache.
+    """What binds a call that took `time_us` in that state.
 
-    `ceilings` are records. None where counters or ceilings of the same GPU and state are missing.
+    `ceilings` are records: its own GPU's come before others of the model. None where counters or
+    ceilings of the same model, or counters of the same state of the cache, are missing.
     """
     counted_on = counters["environment"].get("gpu")
-    if counted_on != gpu or counters["how"].get("l2") != l2:
+    if counted_on != state.environment.get("gpu") or counters["how"].get("l2") != state.l2:
         return None
-    found, kernels = newest_ceilings(gpu, ceilings), counters["kernels"]
+    found, kernels = newest_ceilings(state.environment, ceilings), counters["kernels"]
     if found is None:
         return None
     return critical_path(counters["total"], len(kernels), found, time_us, _l2_slice(kernels))

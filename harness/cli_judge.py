@@ -109,7 +109,7 @@ def dose(
         return
     for record in records:
         print(dose_text(record))
-        print_reasons(record["because"])
+        print_reasons((*record["because"], *record["notes"]))
 
 
 def print_reasons(lines: Iterable[str]) -> None:
@@ -121,20 +121,15 @@ def print_reasons(lines: Iterable[str]) -> None:
 
 def dose_text(record: dict[str, Any]) -> str:
     """Times and counters of a ladder as a table."""
+    from pagebench.harness.dose import follows
+
     rows = [("time us", *(f"{middle:.2f}" for _, middle, _ in record["time_us"]))]
     rows += [
         (name, *(f"{value:,.0f}" for value in values))
         for name, values in record["counters"].items()
     ]
     heads = (record["knob"], *record["values"])
-    return f"{record['regime']}: {_follows(record)}\n{reports.plain(heads, rows)}"
-
-
-def _follows(record: dict[str, Any]) -> str:
-    if not record["counters"]:
-        return "no counters of all cells, so what time follows cannot be said"
-    named = " or ".join(" + ".join(names) for names in record["follows"])
-    return f"time follows {named or 'nothing counted'}"
+    return f"{record['regime']}: the time follows {follows(record)}\n{reports.plain(heads, rows)}"
 
 
 def attack(

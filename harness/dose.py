@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def dose_of(
     group.refuse_failed(ladder.name)
     steps = [_step(group, index) for index in range(len(ladder.cells) - 1)]
     counters = moving_counters(group, options, files)
-    tried = explanations(steps, counters) if counters else []
+    found = conclusion(steps, counters)
     return {
         "kind": "dose",
         "schema": DOSE_SCHEMA,
@@ -68,10 +68,32 @@ def dose_of(
         "time_us": [_range(group, index) for index in range(len(ladder.cells))],
         "steps_us": [[round(us, 3) for us in (s.low_us, s.middle_us, s.high_us)] for s in steps],
         "counters": {name: list(values) for name, values in counters.items()},
-        "follows": [list(each.counters) for each in tried if each.fits],
-        "because": [*sentences(steps, counters, tried), *group.notes],
+        **found,
+        "notes": list(group.notes),
         "environment": group.environment,
     }
+
+
+def conclusion(steps: Sequence[Step], counters: dict[str, list[float]]) -> dict[str, Any]:
+    """For a record: what the time follows, what may be but was not tested, and the sentences."""
+    tried = explanations(steps, counters) if counters else []
+    fitting = [each for each in tried if each.fits]
+    return {
+        "follows": [list(each.counters) for each in fitting if each.tested],
+        "untested": [list(each.counters) for each in fitting if not each.tested],
+        "because": sentences(steps, counters, tried),
+    }
+
+
+def follows(record: Mapping[str, Any]) -> str:
+    """What the time follows, in words."""
+    if not record["counters"]:
+        return "unknown, for there are no counters of all cells"
+    tested, untested = (
+        " or ".join(" with ".join(names) for names in record[which])
+        for which in ("follows", "untested")
+    )
+    return tested or (f"perhaps {untested}" if untested else "no counter")
 
 
 def _step(group: Interleaved, index: int) -> Step:
@@ -126,10 +148,11 @@ def sentences(
         return [*lines, "no step's interval leaves out zero: time follows nothing"]
     alike = candidates(counters)
     lines += [_candidate(each, alike) for each in tried]
-    if not any(each.fits for each in tried):
+    fitting = [each for each in tried if each.fits]
+    if not fitting:
         lines.append("no counter, and no two of them, give every step: the time is unexplained")
-    elif all(len(each.counters) > 1 for each in tried if each.fits):
-        lines.append("no single counter does: two mechanisms move at different values of the knob")
+    elif all(len(each.counters) > 1 for each in fitting):
+        lines.append("no single counter does")
     return lines
 
 
@@ -140,6 +163,8 @@ def _candidate(each: Explanation, alike: dict[str, tuple[str, ...]]) -> str:
     )
     costs = ", ".join(f"{1e3 * cost:.3g} ns" for cost in each.us_per_count)
     verdict = "fits every step" if each.fits else "does not fit"
+    if each.fits and not each.tested:
+        verdict += ", with as many costs as steps where they move: where is tested, the cost is not"
     return f"{names} at {costs} a count gives {_signed(each.steps_us)} us: {verdict}"
 
 

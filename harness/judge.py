@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
-from pagebench.harness.card import State, newest_counters, same_binary
-from pagebench.harness.ceilings import diagnose
+from pagebench.harness.card import newest_counters, same_binary
+from pagebench.harness.ceilings import State, diagnose
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
 from pagebench.harness.contrasts import Contrast
@@ -110,8 +110,8 @@ def headline(verdict: Verdict, predicts: str | None) -> str:
 
 
 def state_of(group: Interleaved, options: Options) -> State:
-    """GPU model and cache state of its times: counters of others say nothing of them."""
-    return group.environment.get("gpu"), options.l2
+    """GPU and cache state of its times: counters of others say nothing of them."""
+    return State(group.environment, options.l2)
 
 
 def work_between(
@@ -148,4 +148,4 @@ def path_of(group: Interleaved, options: Options, files: Sequence[Path]) -> Crit
         return None
     time_us = group.time_us(len(group.cells) - 1)
     ceilings = store.read_kind(files, "ceilings")
-    return diagnose(counters[0], *state_of(group, options), time_us, ceilings)
+    return diagnose(counters[0], state_of(group, options), time_us, ceilings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import diagnose
+from pagebench.harness.ceilings import State, diagnose
+from pagebench.harness.dose import conclusion
 from pagebench.harness.profile import predicted_anew
 from pagebench.harness.record import Record
 from pagebench.harness.stats import Summary, summarise
 from pagebench.profiles.ceilings import binding_sentence
+from pagebench.profiles.dose import Step
 from pagebench.profiles.verdict import BINDS
 
 Line = Mapping[str, Any]
+DOSE_SENTENCE = re.compile(r"^from step to step|^no |a count gives")
 # What of each kind is drawn; a record that lacks it is an error and not an empty cell.
 FIELDS = {
     "counters": (
@@ -43,7 +47,7 @@ FIELDS = {
     ),
     "attack": ("attack", "cells", "word", "because", "variants"),
     "ceilings": ("gpu", "dram_read"),
-    "dose": ("regime", "knob", "cells", "values", "time_us", "counters", "follows", "because"),
+    "dose": ("regime", "knob", "cells", "time_us", "steps_us", "counters", "because"),
     "planted": ("rows", "detectable"),
 }
 
@@ -99,11 +103,17 @@ class Recorded:
             found = here if len(here) >= len(found) else found
         return found
 
-    def counted(self, cells: Sequence[str]) -> dict[str, Line]:
-        """The newest cold counters of each cell that hold loads, in the order of `cells`."""
+    def counted(self, cells: Sequence[str], environment: Line | None = None) -> dict[str, Line]:
+        """The newest cold counters of each cell that hold loads, in the order of `cells`.
+
+        With an environment, of that GPU, else of its model.
+        """
+        lines = self.counters
+        if environment is not None:
+            lines = tuple(store.of_gpu(lines, environment))
         newest = {
             line["cell"]: line
-            for line in self.counters
+            for line in lines
             if "ldg" in line["total"] and line["how"].get("l2", "cold") == "cold"
         }
         return {cell: newest[cell] for cell in cells if cell in newest}
@@ -138,7 +148,7 @@ def read(paths: Sequence[Path]) -> Recorded:
         counters=tuple(predicted_anew(dict(line)) for line in _lines(paths, "counters")),
         verdicts=_lines(paths, "verdict"),
         ceilings=_lines(paths, "ceilings"),
-        doses=_lines(paths, "dose"),
+        doses=tuple(map(_dose_anew, _lines(paths, "dose"))),
         planted=_lines(paths, "planted"),
         attacks=_lines(paths, "attack"),
     )
@@ -184,26 +194,31 @@ def _why_not(record: Record) -> str:
 
 def _bound_anew(line: Line, found: Recorded) -> Line:
     """What binds cell B by today's rule, where the files have its counters and the ceilings."""
-    gpu = line.get("environment", {}).get("gpu")
-    counters = found.counted([line["cells"][1]]).get(line["cells"][1])
+    state = State(line.get("environment", {}), "cold")
+    counters = found.counted([line["cells"][1]], state.environment).get(line["cells"][1])
     if counters is None or not line.get("time_us"):
         return line
-    path = diagnose(counters, gpu, "cold", line["time_us"][1], found.ceilings)
+    path = diagnose(counters, state, line["time_us"][1], found.ceilings)
     if path is None:
         return line
     said = [text for text in line["because"] if not text.startswith(BINDS)]
     return {**line, "path": path.entry(), "because": [*said, BINDS + binding_sentence(path)]}
 
 
-def _upgraded(line: Line) -> Line:
-    """Dose records had page sizes, of the one knob there was, before they had values."""
-    if line["kind"] == "dose" and "pages" in line:
-        return {"values": list(map(str, line["pages"])), **line}
-    return line
+def _dose_anew(line: Line) -> Line:
+    """What the time of a dose record follows by today's rule.
+
+    Before they had values these records had page sizes, of the one knob there was, and their notes
+    stood among the sentences.
+    """
+    old = {"values": list(map(str, line.get("pages", ())))}
+    notes = [text for text in line["because"] if not DOSE_SENTENCE.search(text)]
+    steps = [Step(*step_us) for step_us in line["steps_us"]]
+    return {**old, "notes": notes, **line, **conclusion(steps, dict(line["counters"]))}
 
 
 def _lines(paths: Sequence[Path], kind: str) -> tuple[Line, ...]:
-    lines = tuple(map(_upgraded, store.read_kind(paths, kind)))
+    lines = tuple(store.read_kind(paths, kind))
     for line in lines:
         missing = [name for name in FIELDS[kind] if name not in line]
         if missing:

@@ -334,6 +334,8 @@ def as_json(record: Record) -> dict[str, Any]:
     shown = row(record)
     return {name: getattr(shown, name) for name in Row.__slots__} | {
         "process": record.process,
+        "started": record.started,
+        "environment": dict(record.environment),
         "axes": dict(record.axes),
         "predicted": dict(record.predicted),
     }

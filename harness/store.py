@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pagebench.harness.record import Record
 
+Line = TypeVar("Line", bound=Mapping[str, Any])
 STARTS = ('{"cell":', '{"kind":')  # how a line of ours begins, also when a kill cut it off
 
 
@@ -23,8 +25,11 @@ def append(path: Path, record: Record) -> None:
 
 
 def append_line(path: Path, value: dict[str, Any]) -> None:
-    """Add one JSON line and force it to disk. A line cut off by a kill before is closed first."""
-    line = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    """Add one JSON line and force it to disk. A line cut off by a kill before is closed first.
+
+    A line that does not say when it was `started` says when it was `written`.
+    """
+    line = json.dumps(_dated(value), separators=(",", ":"), allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -40,6 +45,16 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
 def append_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     for line in lines:
         append_line(path, line)
+
+
+def _dated(value: dict[str, Any]) -> dict[str, Any]:
+    if _date(value):
+        return value
+    return value | {"written": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def _date(value: Mapping[str, Any]) -> str:
+    return str(value.get("started") or value.get("written") or "")
 
 
 def _ends_whole(file: Any) -> bool:
@@ -62,12 +77,24 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
 
 
 def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
-    """Lines of one kind other than timing, as they are. One that a kill cut off is passed over."""
-    for path in paths:
-        for line in _lines(path):
-            value = _whole(line) if f'"{kind}"' in line[:40] else None
-            if value is not None and value.get("kind") == kind:
-                yield value
+    """Lines of one kind other than timing, the newest last; those without a date come first.
+
+    A line that a kill cut off is passed over.
+    """
+    marked = (line for path in paths for line in _lines(path) if f'"{kind}"' in line[:40])
+    values = (value for value in map(_whole, marked) if value and value.get("kind") == kind)
+    yield from sorted(values, key=_date)
+
+
+def of_gpu(lines: Iterable[Line], environment: Mapping[str, Any]) -> list[Line]:
+    """Lines of the same GPU model, in order, and those of the very same GPU after the others."""
+
+    def same(line: Line, fact: str) -> bool:
+        return bool(line.get("environment", {}).get(fact) == environment.get(fact))
+
+    return sorted(
+        (line for line in lines if same(line, "gpu")), key=lambda line: same(line, "uuid")
+    )
 
 
 def kinds(paths: Iterable[Path]) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pagebench.harness import figures, report, seed
 from pagebench.harness.contrasts import CONTRASTS, PLANTED, Contrast
+from pagebench.harness.dose import follows
 from pagebench.harness.figures import Figure
 from pagebench.harness.recorded import Line, Recorded, Timed, device_name
 from pagebench.harness.section import (
@@ -197,7 +198,7 @@ def _moved(work: Mapping[str, Any] | None) -> str:
 
 def _binding(path: Mapping[str, Any] | None) -> str:
     """The binding term, and how much of the time the critical path explains."""
-    return f"{path['binding']}, T {path['share']:.0%}" if path else ""
+    return f"{path['binding']}, T {path['share']:.1%}" if path else ""
 
 
 # --- Environment ----------------------------------------------------------------------------------
@@ -261,18 +262,13 @@ def dose(recorded: Recorded) -> Section:
                        missing="No dose records: `make study` measures them.")  # fmt: skip
     text = tuple(
         f"{regime}, {line['cells'][0]} to {line['cells'][-1]}: the time follows "
-        f"**{_follows(line)}**; {'; '.join(line['because'])}."
+        f"**{follows(line)}**; {'; '.join((*line['because'], *line['notes']))}."
         for regime, line in newest.items()
     )
     drawn = tuple(_dose_figure(number, line) for number, line in enumerate(newest.values()))
     commands = (f"pagebench dose {' '.join(newest)}",)
     tables = tuple(map(_dose_table, newest.values()))
     return Section("dose", "Dose and response", text, tables, drawn, commands)
-
-
-def _follows(line: Line) -> str:
-    """Counters that explain every step, one or several together."""
-    return " or ".join(" with ".join(names) for names in line["follows"]) or "no counter"
 
 
 def _dose_figure(number: int, line: Line) -> Figure:

@@ -131,15 +131,17 @@ TERMS = (
     ("FMA", "fma_instructions", "fma_gflops", FLOP_AN_FFMA),
 )
 REACHED = 0.9  # of the measured time that T must explain before a ceiling is said to bind
+TIE = 0.02  # terms this near to the largest bind as well as it: busy shares repeat no better
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
     """T = launch + the largest other term; each is the time its work takes alone at its ceiling.
 
-    `binding` is a key of `terms_us`, or `latency`. `unstable` terms have a counter that did not
-    repeat, `unsaturated` ones a ceiling that may be higher, `unknown` ones no counter or ceiling;
-    those `by_share` are the share of the measured time that the unit was busy.
+    `binding` is a key of `terms_us`, or several that tie ("DRAM or L2"), or `latency`. `unstable`
+    terms have a counter that did not repeat, `unsaturated` ones a ceiling that may be higher,
+    `unknown` ones no counter or ceiling; those `by_share` are the share of the measured time that
+    the unit was busy, which is no time of its own.
     """
 
     terms_us: Mapping[str, float]
@@ -243,7 +245,9 @@ def _path_us(terms: Mapping[str, float]) -> float:
 def _binding(terms: Mapping[str, float], time_us: float | None) -> str:
     if time_us is not None and _path_us(terms) < REACHED * time_us:
         return "latency"
-    return max(terms, key=lambda name: terms[name])
+    largest = max(terms.values())
+    tied = [name for name, us in terms.items() if us >= (1 - TIE) * largest]
+    return " or ".join(sorted(tied, key=lambda name: -terms[name]))
 
 
 def binding_sentence(path: CriticalPath) -> str:
@@ -252,10 +256,10 @@ def binding_sentence(path: CriticalPath) -> str:
     terms = ", ".join(f"{name} {us:.1f} us{_doubts(path, name)}" for name, us in ordered)
     text = f"{terms}; T {path.path_us:.1f} us"
     if path.share is not None:
-        text += f", {path.share:.0%} of the {path.time_us:.1f} measured"
+        text += f", {path.share:.1%} of the {path.time_us:.1f} measured by events"
     text += f": {path.binding} binds"
     if path.binding == "latency":
-        text += " (no counted work is near its ceiling; the rest is waiting)"
+        text += f" (no counted work gives {REACHED:.0%} of the time; the rest is waiting)"
     return text + (f"; not known: {', '.join(path.unknown)}" if path.unknown else "")
 
 
@@ -263,7 +267,7 @@ def _doubts(path: CriticalPath, name: str) -> str:
     doubts = [
         word
         for word, names in (
-            ("by its busy share", path.by_share),
+            ("its busy share of the time", path.by_share),
             ("unstable", path.unstable),
             ("unsaturated", path.unsaturated),
         )

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-MOST_MECHANISMS = 2  # as many costs as steps would fit anything
+MOST_MECHANISMS = 2
 ALIKE = 0.02  # counters whose steps are proportional within this are one candidate
 
 
@@ -30,12 +30,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Counters with a cost each, and what they give at every step."""
+    """Counters with a cost each, and what they give at every step.
+
+    It is `tested` where they move at more steps than they have costs: as many costs as steps would
+    fit nearly any times.
+    """
 
     counters: tuple[str, ...]
     us_per_count: tuple[float, ...]
     steps_us: tuple[float, ...]
     fits: bool
+    tested: bool
 
 
 def candidates(counters: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, ...]]:
@@ -72,7 +77,10 @@ def explain(
     cost = cost / scale
     given = deltas @ cost
     fits = bool(cost.all()) and all(s.holds(us) for s, us in zip(steps, given, strict=True))
-    return Explanation(tuple(names), tuple(map(float, cost)), tuple(map(float, given)), fits)
+    tested = int((np.abs(deltas) > ALIKE * scale).any(axis=1).sum()) > len(names)
+    return Explanation(
+        tuple(names), tuple(map(float, cost)), tuple(map(float, given)), fits, tested
+    )
 
 
 def explanations(
@@ -80,13 +88,13 @@ def explanations(
 ) -> list[Explanation]:
     """Every single counter and, where no single one fits, every pair that does.
 
-    None where the time does not move; no pairs where their costs could fit any times.
+    None where the time does not move.
     """
     if not moves(steps):
         return []
     names = tuple(candidates(counters))
     single = [explain(steps, counters, (name,)) for name in names]
-    if any(one.fits for one in single) or len(steps) <= MOST_MECHANISMS:
+    if any(one.fits for one in single):
         return single
     pairs = (explain(steps, counters, pair) for pair in combinations(names, MOST_MECHANISMS))
     return single + [pair for pair in pairs if pair.fits]

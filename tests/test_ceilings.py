@@ -21,7 +21,13 @@ import pytest
 from pagebench.harness import card, store
 from pagebench.harness import ceilings as measuring
 from pagebench.harness import judge as judging
-from pagebench.harness.ceilings import COMPUTE, diagnose, measure_ceilings, newest_ceilings
+from pagebench.harness.ceilings import (
+    COMPUTE,
+    State,
+    diagnose,
+    measure_ceilings,
+    newest_ceilings,
+)
 from pagebench.harness.cell import Cell
 from pagebench.harness.interleave import Interleaved
 from pagebench.harness.run import Options
@@ -40,8 +46,9 @@ from pagebench.profiles.ceilings import (
 
 H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
 GPU = "NVIDIA H200"
+ON_H200 = State({"gpu": GPU}, "cold")
 CURVE = [{"bytes_read": 2**20, "gbps": 4000.0, "saturated": True}]
-OLD = {"kind": "ceilings", "schema": 1, "gpu": GPU, "dram_read": CURVE}
+OLD = {"kind": "ceilings", "schema": 1, "gpu": GPU, "dram_read": CURVE, "environment": {"gpu": GPU}}
 NEW = OLD | {
     "schema": 2,
     "l2_read_gbps": {"value": 8000.0, "by_warps": {}, "saturated": True},
@@ -303,7 +310,7 @@ def test_the_sentence_can_be_checked() -> None:
     assert path is not None
     assert binding_sentence(path) == (
         "DRAM 97.0 us, L2 40.0 us, issue 20.0 us, FMA 10.0 us, tensor 5.0 us (unsaturated), "
-        "launch 4.0 us; T 101.0 us, 96% of the 105.0 measured: DRAM binds"
+        "launch 4.0 us; T 101.0 us, 96.2% of the 105.0 measured by events: DRAM binds"
     )
 
 
@@ -343,7 +350,13 @@ def test_the_l2_term_is_the_slices_busy_share_where_that_is_more(
     assert path.by_share == by_share
     assert path.unstable == by_share
     assert path.binding == ("L2" if by_share else "DRAM")
-    assert ("by its busy share" in binding_sentence(path)) is bool(by_share)
+    assert ("its busy share of the time" in binding_sentence(path)) is bool(by_share)
+
+
+def test_terms_that_tie_bind_together() -> None:
+    path = critical_path(WORK, 2, CEILINGS, 105.0, {"value": 94.0, "stable": True})
+    assert path is not None
+    assert path.binding == "L2 or DRAM"  # 98.7 and 97.0 us
 
 
 def ceilings_in(files: list[Path]) -> list[dict[str, Any]]:
@@ -363,17 +376,17 @@ def test_a_busy_share_is_the_calls_only_if_its_first_kernel_nearly_is_the_call()
 
 
 @pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
-def test_on_the_h200_the_l2_binds_distinct_pages_below_64_and_dram_those_above() -> None:
+def test_on_the_h200_the_l2_binds_pages_below_64_and_dram_those_above() -> None:
     (ceilings,) = store.read_kind([H200 / "study.jsonl"], "ceilings")
     doses = {line["regime"]: line for line in store.read_kind([H200 / "study.jsonl"], "dose")}
     counted = {r["cell"]: r for r in store.read_kind([H200 / "study.jsonl"], "counters")}
     dose = doses["distinct"]
     found = []
     for cell, (_, time_us, _) in zip(dose["cells"], dose["time_us"], strict=True):
-        path = diagnose(counted[cell], GPU, "cold", time_us, [ceilings])
+        path = diagnose(counted[cell], ON_H200, time_us, [ceilings])
         assert path is not None
         found.append(path.binding)
-    assert found == ["L2", "L2", "DRAM", "DRAM"]
+    assert found == ["L2", "L2", "DRAM or L2", "DRAM"]
 
 
 def test_an_unstable_counter_diagnoses_and_is_marked() -> None:
@@ -413,11 +426,21 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_the_newest_ceilings_of_that_gpu_are_taken(files: list[Path]) -> None:
     store.append_line(files[-1], OLD)
-    store.append_line(files[-1], NEW | {"gpu": "another"})
-    found = newest_ceilings(GPU, ceilings_in(files))
+    store.append_line(files[-1], NEW | {"environment": {"gpu": "another"}})
+    found = newest_ceilings({"gpu": GPU}, ceilings_in(files))
     assert found is not None
     assert found.launch_us is None
-    assert newest_ceilings("a third", ceilings_in(files)) is None
+    assert newest_ceilings({"gpu": "a third"}, ceilings_in(files)) is None
+
+
+def test_the_very_gpus_ceilings_come_before_newer_ones_of_its_model(files: list[Path]) -> None:
+    here, there = ({"gpu": GPU, "uuid": uuid} for uuid in ("GPU-1", "GPU-2"))
+    store.append_line(files[-1], NEW | {"environment": here, "written": "2026-01-01"})
+    store.append_line(files[-1], OLD | {"environment": there, "written": "2026-01-02"})
+    of_one, of_other = (newest_ceilings(gpu, ceilings_in(files)) for gpu in (here, there))
+    assert of_one is not None
+    assert of_other is not None
+    assert (of_one.launch_us is None, of_other.launch_us is None) == (False, True)
 
 
 def test_a_card_says_what_binds_where_it_has_time_counters_and_ceilings(files: list[Path]) -> None:
@@ -435,8 +458,8 @@ def test_another_gpu_or_state_of_the_cache_is_not_diagnosed(
     gpu: str, l2: str, files: list[Path]
 ) -> None:
     counters = next(store.read_kind([H200 / "counters.jsonl"], "counters"))
-    assert diagnose(counters, GPU, "cold", 225.0, ceilings_in(files)) is not None
-    assert diagnose(counters, gpu, l2, 225.0, ceilings_in(files)) is None
+    assert diagnose(counters, ON_H200, 225.0, ceilings_in(files)) is not None
+    assert diagnose(counters, State({"gpu": gpu}, l2), 225.0, ceilings_in(files)) is None
 
 
 def test_a_verdict_takes_the_binding_of_cell_b_from_its_own_times(files: list[Path]) -> None:

@@ -16,7 +16,7 @@ from pagebench.harness import interleave as interleaving
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import LADDERS, PLANTED, Ladder
-from pagebench.harness.dose import dose_of, sentences
+from pagebench.harness.dose import conclusion, dose_of, follows, sentences
 from pagebench.harness.group import build_order
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.run import Options
@@ -53,7 +53,25 @@ def test_two_mechanisms_at_different_values_of_the_knob_are_named_together() -> 
     assert [each.counters for each in found if each.fits] == [("ldg", "local_loads")]
     (pair,) = [each for each in found if each.fits]
     assert pair.us_per_count == pytest.approx((0.04, 0.6))
-    assert "two mechanisms" in sentences(steps(-8, -34, 0), LDG | LOCAL, found)[-1]
+    assert sentences(steps(-8, -34, 0), LDG | LOCAL, found)[-1] == "no single counter does"
+    assert not pair.tested  # two costs, and two steps at which either counter moves
+    found_out = conclusion(steps(-8, -34, 0), LDG | LOCAL)
+    assert (found_out["follows"], found_out["untested"]) == ([], [["ldg", "local_loads"]])
+    assert follows(found_out | {"counters": LDG}) == "perhaps ldg with local_loads"
+
+
+def test_two_costs_are_tested_by_three_steps() -> None:
+    counters = {"ldg": [800.0, 400.0, 200.0, 100.0], "local_loads": [0.0, 0.0, 50.0, 50.0]}
+    found = conclusion(steps(-40, 30, -10), counters)
+    assert found["follows"] == [["ldg", "local_loads"]]
+    assert conclusion(steps(-40, 30, -20), counters)["follows"] == []
+
+
+def test_a_counter_that_moves_once_has_a_cost_that_nothing_tests() -> None:
+    found = conclusion(steps(0, -30, 0), LOCAL)
+    assert (found["follows"], found["untested"]) == ([], [["local_loads"]])
+    assert "the cost is not" in found["because"][1]
+    assert conclusion(steps(-20, -30, 0), LOCAL)["untested"] == []
 
 
 def test_time_that_no_counter_gives_is_unexplained() -> None:
@@ -71,9 +89,8 @@ def test_more_work_is_never_faster() -> None:
 
 def test_two_steps_cannot_test_two_costs() -> None:
     two = {"ldg": [0.0, 100.0, 150.0], "local_loads": [0.0, 1.0, 1000.0]}
-    assert [each.counters for each in explanations(steps(5, 90), two)] == [
-        ("ldg",), ("local_loads",),
-    ]  # fmt: skip
+    found = conclusion(steps(5, 90), two)
+    assert (found["follows"], found["untested"]) == ([], [["ldg", "local_loads"]])
 
 
 def test_counters_that_move_alike_are_one_candidate() -> None:
@@ -100,8 +117,9 @@ def test_recorded_doses_follow_from_their_steps_and_counters(name: str) -> None:
     lines = list(store.read_kind([H200 / f"{name}.jsonl"], "dose"))
     assert [line["regime"] for line in lines] == [ladder.name for ladder in LADDERS]
     for line in lines:
-        found = explanations([Step(*step) for step in line["steps_us"]], line["counters"])
-        assert [list(each.counters) for each in found if each.fits] == line["follows"]
+        found = conclusion([Step(*step) for step in line["steps_us"]], line["counters"])
+        fitting = [*found["follows"], *found["untested"]]
+        assert fitting == [*line["follows"], *line.get("untested", ())]
 
 
 def ladder_group(times: Sequence[float], processes: int = 4) -> Interleaved:

@@ -71,6 +71,7 @@ OTHER_KINDS = [
     {"kind": "dose", "schema": 1, "regime": "shared", "knob": "page size", 
      "cells": ["xqa_shared_p16", "xqa_shared_p128"], "pages": [16, 32, 64, 128],
      "time_us": [[7.0, 8.25, 9.0], [5, 6, 7], [4, 5, 6], [4, 5, 6]],
+     "steps_us": [[-3, -2.25, -1], [-1.5, -1, -0.5], [-0.1, 0, 0.1]],
      "counters": {"ldg": [4000, 2000, 1000, 1000], "tma": [0, 0, 0, 0]}, "follows": [["ldg"]],
      "because": ["made up"]},
     {"kind": "planted", "schema": 1, "rows": [
@@ -212,7 +213,7 @@ def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -
 def test_what_binds_stands_with_its_share_of_the_time(tmp_path: Path) -> None:
     line = OTHER_KINDS[1] | {"path": {"binding": "issue", "share": 0.95}}
     (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
-    assert column(table, "what binds")[3] == "issue, T 95%"
+    assert column(table, "what binds")[3] == "issue, T 95.0%"
 
 
 def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> None:
