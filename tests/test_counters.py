@@ -538,7 +538,8 @@ def test_a_probe_saturates_when_larger_tiles_gain_nothing(
 
 def test_a_card_shows_the_share_of_what_the_gpu_reads(tmp_path: Path) -> None:
     curve = [{"bytes_read": 2**20, "gbps": 4000.0, "saturated": True}]
-    line = {"kind": "ceilings", "schema": 1, "gpu": "NVIDIA H200", "dram_read": curve}
+    line = {"kind": "ceilings", "schema": 1, "dram_read": curve,
+            "gpu": "NVIDIA H200", "environment": {"gpu": "NVIDIA H200"}}  # fmt: skip
     store.append_line(tmp_path / "c.jsonl", line)
     files = [H200 / "pages.jsonl", tmp_path / "c.jsonl"]
     text = card.joined_card(card.joined("xqa_distinct_p64_b32_l8192", files))
