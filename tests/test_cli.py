@@ -234,12 +234,18 @@ ADAPTER = Off()
 """
 
 
+REFUSES_BADLY = WRONG_LOWERING.replace("lowering(self, shape)", "refuses(self, shape, device)")
+REFUSES_BADLY = REFUSES_BADLY.replace('"pages"', "str(shape.page_sizes)")
+
+
 @pytest.mark.parametrize(
     ("source", "code", "says"),
     [
         (NO_CALL, 1, "off.plan() must return a Call, not NoneType"),
         (WRONG_LOWERING, 1, "must return token_indices or csr_pages or page_table, not pages"),
         ("x = 1", 2, "it defines no ADAPTER"),
+        (OFF_KERNEL.replace("Off()", "Off"), 2, "a class: give an instance, ADAPTER = Off()"),
+        (REFUSES_BADLY, 2, f"off_{SMALL}: off.refuses() crashed: AttributeError: 'Shape' object"),
     ],
 )
 def test_a_kernel_file_is_told_what_its_adapter_must_do(
@@ -249,3 +255,12 @@ def test_a_kernel_file_is_told_what_its_adapter_must_do(
     done = pagebench("run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == code
     assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list_says_of_a_kernel_that_it_crashed_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(REFUSES_BADLY)
+    done = pagebench("list", f"off_{SMALL}", "--kernel", "off.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "off.refuses() crashed: AttributeError" in done.stdout
+    assert "(off.py:8)" in done.stdout
