@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from pagebench.harness import cli_count, cli_judge, cli_study, store
 from pagebench.harness import report as reports
@@ -54,7 +56,21 @@ from pagebench.harness.worker import Pool
 from pagebench.kernels.device import Device, find_device
 from pagebench.kernels.registry import kernel_names
 
+
+class Commands(TyperGroup):
+    """The commands by name; a word that names none is answered with the nearest, or with all."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            known = self.list_commands(ctx)
+            near = get_close_matches(args[0], known, n=1)
+            right = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ValueError(f"no command {args[0]}; {right}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -64,7 +64,9 @@ BAD = [
         "no counters of both cells in /dev/null",
     ),
     (["once", "gather_distinct"], "page size"),
-    (["frobnicate"], "frobnicate"),
+    (["frobnicate"], "no command frobnicate; there are list, run, once, report, doctor"),
+    (["jugde", "all"], "no command jugde; did you mean judge?"),
+    (["run", f"mykernel_{SMALL}"], "no kernel mykernel here: name its file with --kernel"),
     ([], "Missing command"),
 ]
 
