@@ -56,7 +56,8 @@ def _kernel(kernel: dict[str, Any]) -> list[str]:
     ) if any(launch.values()) else None  # fmt: skip
     facts = (
         f"grid {kernel['grid']}, block {kernel['block']}, {launch.get('registers'):.0f} registers, "
-        f"{(launch.get('shared_bytes') or 0) / 1024:.0f} KiB shared, {resident:.0f} blocks an SM"
+        f"{(launch.get('shared_bytes') or 0) / 1024:.0f} KiB shared, "
+        f"{report.counted(int(resident), 'block')} an SM"
         if resident
         else f"grid {kernel['grid']}, block {kernel['block']}"
     )
@@ -208,7 +209,12 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
     counted = newest_counters(cells, files, state) or newest_counters(cells, files)
     counters = counted[0] if counted else None
     if timing is None and counters is None:
-        raise ValueError(f"{cell}: no record of it in {', '.join(map(str, files)) or 'runs/'}")
+        more = f" and {len(files) - 2} more files" if len(files) > 3 else ""
+        where = ", ".join(map(str, files[: 2 if more else 3])) or "runs/"
+        raise ValueError(
+            f"{cell}: no record of it in {where}{more}; `pagebench run {cell}` makes one, or name "
+            "the files that have it"
+        )
     return {
         "cell": cell,
         "ceiling_gbps": _ceiling(timing, files),

@@ -220,7 +220,7 @@ def _run(
         print_json(reports.as_json(record) for record in records)
     else:
         _print_table(records)
-        print(f"\n{len(records)} record{'' if len(records) == 1 else 's'} in {path}")
+        print(f"\n{reports.counted(len(records), 'record')} in {path}")
     code = exit_code(records)
     if code == EXIT_NOTHING:
         say(f"nothing was measured; the reasons are in {path}")
@@ -254,7 +254,8 @@ def _sweep(todo: list[Job], path: Path, here: Device, kernel: Path | None) -> li
                     show(f"{record.cell}: {record.status}: {record.reason}", keep=True)
         except KeyboardInterrupt:
             show(
-                f"stopped; {len(records)} new records in {path}; go on with --resume --out {path}",
+                f"stopped; {reports.counted(len(records), 'new record')} in {path}; "
+                f"go on with --resume --out {path}",
                 keep=True,
             )
             raise
