@@ -102,7 +102,7 @@ def _resources(launch: dict[str, float | None]) -> list[str]:
     return [
         *([f"{registers:.0f} registers"] if registers is not None else []),
         *([f"{shared / 1024:.0f} KiB shared"] if shared is not None else []),
-        *([f"{min(limits):.0f} blocks an SM"] if limits else []),
+        *([f"{report.counted(int(min(limits)), 'block')} an SM"] if limits else []),
     ]
 
 
@@ -292,7 +292,12 @@ def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
     counted = newest_counters(cells, files, state) or newest_counters(cells, files)
     counters = counted[0] if counted else None
     if timing is None and counters is None:
-        raise ValueError(f"{cell}: no record of it in {', '.join(map(str, files)) or 'runs/'}")
+        more = f" and {len(files) - 2} more files" if len(files) > 3 else ""
+        where = ", ".join(map(str, files[: 2 if more else 3])) or "runs/"
+        raise ValueError(
+            f"{cell}: no record of it in {where}{more}; `pagebench run {cell}` makes one, or name "
+            "the files that have it"
+        )
     return {
         "cell": cell,
         "ceiling_gbps": _ceiling(timing, files),

@@ -53,7 +53,10 @@ COMPUTE = {
 def measure_ceilings(device: Device, progress: Callable[[str], None]) -> dict[str, Any]:
     """A ceilings record. ValueError, in one line, where there is no GPU, no Triton or no nvcc."""
     if device.kind != "cuda" or device.capability is None:
-        raise ValueError("ceilings are a GPU's; there is none here")
+        raise ValueError(
+            "ceilings are a GPU's; there is none here: those of another machine are read from its "
+            "file, by `pagebench show NAME FILE...` or --counters of judge and dose"
+        )
     if find_spec("triton") is None:
         raise ValueError("the DRAM probe needs Triton: pip install triton")
     with tempfile.TemporaryDirectory() as scratch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from pagebench.kernels.registry import is_kernel, kernel_names
+from pagebench.kernels.registry import is_kernel, is_name, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.sharing import Sharing, share
@@ -62,6 +62,7 @@ EXAMPLES = (
     *("churned1", "churnedfifo1", "churnedlifo1", "p16", "b32", "l8192", "r50", "s0", "w8192"),
     *("h16x8", "d128", "bf16", "fp16", "e4m3", "hnd", "x8", "y1000"),
 )
+REMOTE, LIKELY = 0.4, 0.6  # difflib ratios: what else could be meant, and what surely was
 MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
 
 
@@ -182,13 +183,27 @@ def _read_word(word: str, name: str) -> tuple[str, object]:
                 raise CellNameError(f"{name}: {error}") from error
     if is_kernel(word):
         return "kernel", word
-    raise CellNameError(f"{name}: unknown word {word or '(empty)'}{_nearest(word)}")
+    leads = word == name.partition("_")[0]
+    if leads and is_name(word) and not _near(word, LIKELY):
+        raise CellNameError(
+            f"{name}: there is no kernel {word} here: name its file with --kernel FILE.py, or "
+            f"install its package; there are {', '.join(kernel_names())}"
+        )
+    raise CellNameError(f"{name}: unknown word {word or '(empty)'}{_nearest(word, leads)}")
 
 
-def _nearest(word: str) -> str:
+def _near(word: str, likeness: float) -> list[str]:
     known = (*kernel_names(), *EXAMPLES)
-    near = get_close_matches(word.lower(), known, n=1, cutoff=0.4)
-    return f"; did you mean {near[0]}?" if near else f"; words are like {', '.join(EXAMPLES[:8])}"
+    return get_close_matches(word.lower(), known, n=1, cutoff=likeness)
+
+
+def _nearest(word: str, leads: bool) -> str:
+    """What may have been meant; a leading word may also be a kernel that is not here."""
+    near = _near(word, REMOTE)
+    if not near:
+        return f"; words are like {', '.join(EXAMPLES[:8])}"
+    own = " (a kernel of your own needs --kernel FILE.py)" if leads and is_kernel(near[0]) else ""
+    return f"; did you mean {near[0]}?{own}"
 
 
 def matches(cell: Cell, words: frozenset[str]) -> bool:

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from pagebench.harness import cli_count, cli_judge, cli_study, store
 from pagebench.harness import report as reports
@@ -54,7 +56,21 @@ from pagebench.harness.worker import Pool
 from pagebench.kernels.device import Device, find_device
 from pagebench.kernels.registry import kernel_names
 
+
+class Commands(TyperGroup):
+    """The commands by name; a word that names none is answered with the nearest, or with all."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            known = self.list_commands(ctx)
+            near = get_close_matches(args[0], known, n=1)
+            right = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ValueError(f"no command {args[0]}; {right}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -204,7 +220,7 @@ def _run(
         print_json(reports.as_json(record) for record in records)
     else:
         _print_table(records)
-        print(f"\n{len(records)} record{'' if len(records) == 1 else 's'} in {path}")
+        print(f"\n{reports.counted(len(records), 'record')} in {path}")
     code = exit_code(records)
     if code == EXIT_NOTHING:
         say(f"nothing was measured; the reasons are in {path}")
@@ -238,7 +254,8 @@ def _sweep(todo: list[Job], path: Path, here: Device, kernel: Path | None) -> li
                     show(f"{record.cell}: {record.status}: {record.reason}", keep=True)
         except KeyboardInterrupt:
             show(
-                f"stopped; {len(records)} new records in {path}; go on with --resume --out {path}",
+                f"stopped; {reports.counted(len(records), 'new record')} in {path}; "
+                f"go on with --resume --out {path}",
                 keep=True,
             )
             raise

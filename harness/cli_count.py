@@ -30,6 +30,9 @@ from pagebench.harness.choose import (
 from pagebench.harness.clock import L2_STATES
 from pagebench.harness.run import default_options, refusal
 from pagebench.kernels.device import Device, find_device
+from pagebench.kernels.registry import add_kernel_file
+
+IMPORT = "without one, `pagebench profile --import FILE` reads what was counted elsewhere"
 
 
 def profile(
@@ -81,7 +84,8 @@ def profile(
     store.append_lines(path, records)
     _print_counters(records, as_json, path)
     if save_baseline:
-        say(f"{baseline.save(save_baseline, records)} kernels in {save_baseline}")
+        saved = baseline.save(save_baseline, records)
+        say(f"{reports.counted(saved, 'kernel')} in {save_baseline}")
     failed = baseline.changes(kept, records) if kept is not None else []
     if kept is not None and not failed:
         say(f"every count is that of {check_baseline}")
@@ -99,12 +103,20 @@ def _countable(names: list[str] | None, suite: str | None, here: Device) -> tupl
     """The wanted cells that run here; ValueError if one named outright cannot, or none is named."""
     if not names and not suite:
         raise ValueError("name a cell or a suite, or --import a report")
-    refuse_named(named_outright(names or ()) if not suite else (), here, default_options(here))
     wished = wanted_cells(names, suite)
-    cells = tuple(cell for cell in wished if refusal(cell, here) is None)
-    if len(cells) < len(wished):
-        say(f"{len(wished) - len(cells)} of {len(wished)} cells cannot run here")
-    return cells
+    if here.kind == "cpu":
+        raise ValueError(f"counting needs an NVIDIA GPU; {IMPORT}")
+    refuse_named(named_outright(names or ()) if not suite else (), here, default_options(here))
+    refused = {cell: reason for cell in wished if (reason := refusal(cell, here))}
+    if len(refused) == len(wished):
+        raise ValueError(
+            f"none of {len(wished)} cells can run here: {next(iter(refused.values()))}"
+        )
+    if refused:
+        words = " ".join([*(names or ()), *(("--suite", suite) if suite else ())])
+        say(f"{len(refused)} of {len(wished)} cells cannot run here; "
+            f"`pagebench list {words}` says why")  # fmt: skip
+    return tuple(cell for cell in wished if cell not in refused)
 
 
 def _print_counters(records: list[dict[str, Any]], as_json: bool, path: Path) -> None:
@@ -120,7 +132,7 @@ def _print_counters(records: list[dict[str, Any]], as_json: bool, path: Path) ->
             cold, warm = record["cold_over_distinct"], record["warm_over_distinct"]
             print(f"{record['cell']}: DRAM reads {cold:.1%} of the distinct bytes after the flush, "
                   f"{warm:.1%} without it")  # fmt: skip
-    print(f"{len(records)} records in {path}")
+    print(f"{reports.counted(len(records), 'record')} in {path}")
 
 
 def print_counted(counted: list[dict[str, Any]], as_json: bool, markdown: bool) -> None:
@@ -149,7 +161,10 @@ def calibrate(
     from pagebench.harness.calibrate import calibrate as run_calibration
     from pagebench.harness.counting import as_value_error
 
-    record = as_value_error(run_calibration, find_device(device), say)
+    here = find_device(device)
+    if here.kind == "cpu":
+        raise ValueError(f"calibration needs an NVIDIA GPU, the one that counts; {IMPORT}")
+    record = as_value_error(run_calibration, here, say)
     for path in {CALIBRATIONS, out or CALIBRATIONS}:
         store.append_line(path, record)
     if as_json:
@@ -195,11 +210,14 @@ def show(
     against: Annotated[
         str | None, typer.Option(help="another cell: did both run the same binary?")
     ] = None,
+    kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
     """One card: the newest timing and counters of a cell, and what was predicted."""
     from pagebench.harness.card import contrast, joined, joined_card
 
+    if kernel:
+        add_kernel_file(kernel)
     found = files or sorted(Path("runs").glob("*.jsonl"))
     card = joined(Cell.parse(name).name, found)
     if against:

@@ -31,6 +31,7 @@ from pagebench.harness.interleave import GroupFailed
 from pagebench.harness.record import FAILURES
 from pagebench.harness.run import Options, default_options
 from pagebench.harness.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
+from pagebench.kernels.adapter import needs_gpu
 from pagebench.kernels.device import Device
 
 Counters = Annotated[
@@ -58,7 +59,8 @@ def judge(
     here = device_and_kernel(device, kernel)
     contrasts = _contrasts(names)
     pairs = [cells_of(contrast) for contrast in contrasts]
-    options = _options([cell for pair in pairs for cell in pair], here, kernel)
+    options = _options([cell for pair in pairs for cell in pair], here, kernel,
+                       _shipped("judge", names, contrasts))  # fmt: skip
     files = _files(counters)
     if counters and not any(work_between(pair, files) for pair in pairs):
         raise ValueError(
@@ -71,7 +73,8 @@ def judge(
     for record in () if as_json else records:
         print(f"{record['headline']}: {' against '.join(record['cells'])}")
         print_reasons(record["because"])
-    say(f"{len(records)} verdicts, and the processes that they rest on, in {path}")
+    verdicts = reports.counted(len(records), "verdict")
+    say(f"{verdicts} in {path}, after the processes behind")
     return _exit_code(records)
 
 
@@ -102,7 +105,8 @@ def dose(
     here = device_and_kernel(device, kernel)
     ladders = _ladders(names)
     cells = [Cell.parse(name) for ladder in ladders for name in ladder.cells]
-    options, path = _options(cells, here, kernel), results_path(out)
+    options = _options(cells, here, kernel, _shipped("dose", names, ladders))
+    path = results_path(out)
     records = _kept(path, doses, ladders, options, here, _files(counters), path, say)
     if as_json:
         print_json(records)
@@ -172,7 +176,7 @@ def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
     from pagebench.harness.selftest import selftest as run_selftest
 
     here = device_and_kernel(device, None)
-    options, path = _options(planted_cells(), here, None), results_path(out)
+    options, path = _options(planted_cells(), here, None, "selftest"), results_path(out)
     record = _kept(path, as_value_error, run_selftest, options, here, path, say)
     if as_json:
         print_json([record])
@@ -196,11 +200,31 @@ def planted_text(record: dict[str, Any]) -> str:
     return f"{table}\nsmallest effect that would be found: {least:.2%}" if least else table
 
 
-def _options(cells: Sequence[Cell], here: Device, kernel: Path | None) -> Options:
-    """Options for this device; ValueError where a cell cannot run on it."""
+def _options(
+    cells: Sequence[Cell], here: Device, kernel: Path | None, asked: str | None = None
+) -> Options:
+    """Options for this device; ValueError where a cell cannot run on it.
+
+    `asked` is what asked for cells that the user did not name: no other kernel would help.
+    """
     options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
-    refuse_named(cells, here, options)
+    try:
+        refuse_named(cells, here, options)
+    except ValueError as error:
+        if here.kind != "cpu" or not any(
+            str(needs_gpu(cell.kernel, here)) in str(error) for cell in cells
+        ):
+            raise
+        what = f"{asked} needs an NVIDIA GPU" if asked else str(error)
+        raise ValueError(
+            f"{what}; `pagebench study FILE...` draws what was concluded elsewhere"
+        ) from error
     return options
+
+
+def _shipped(command: str, names: Sequence[str], found: Sequence[Contrast | Ladder]) -> str | None:
+    """The command with its names where those are of shipped contrasts or ladders, not of cells."""
+    return f"{command} {' '.join(names)}" if found[0] in (*CONTRASTS, *LADDERS) else None
 
 
 def _files(counters: list[Path] | None) -> list[Path]:

@@ -7,6 +7,7 @@ is added to anybody's run: importing this costs no torch, and `--suite` exists o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,31 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = config.getini("pagebench_sweeps") and config.getoption("benchmark_only", False)
     if asked and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(CELLS_FILE)]
+        config.pluginmanager.register(Refusals())
         _suite(config)  # a name that does not exist ends the run here, in one line
+
+
+class Refusals:
+    """What a sweep refused: said at its end, which is no success where nothing else was asked."""
+
+    def __init__(self) -> None:
+        self._reasons = Counter[str]()
+        self._has_run = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._reasons[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        elif report.when == "call" or report.failed:
+            self._has_run = True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for reason, count in self._reasons.items():
+            cells = "1 cell" if count == 1 else f"{count} cells"
+            terminalreporter.write_line(f"{cells} refused: {reason}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._reasons and not self._has_run and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -117,8 +117,7 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
         return [f"{record.status}: {record.reason}"]
     found = []
     if not summary.has_interval:
-        count = summary.count
-        found.append(f"no interval from {count} sample{'' if count == 1 else 's'}: more --seconds")
+        found.append(f"no interval from {counted(summary.count, 'sample')}: more --seconds")
     if summary.modes:
         modes = summary.modes
         found.append(
@@ -137,8 +136,14 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
     if load and cores and load > BUSY * cores:
         found.append(f"the machine was busy (load {load:.1f} on {cores} cores)")
     if record.environment.get("other_processes"):
-        found.append(f"{record.environment['other_processes']} other processes on the GPU")
+        others = counted(record.environment["other_processes"], "other process", "es")
+        found.append(f"{others} on the GPU")
     return found
+
+
+def counted(count: int | str, noun: str, ending: str = "s") -> str:
+    """`1 record`, `2 records`."""
+    return f"{count} {noun}{'' if str(count) == '1' else ending}"
 
 
 def cells_of(shown: Row) -> tuple[str, ...]:
@@ -222,7 +227,7 @@ def tall(rows: Iterable[Row]) -> str:
             f"    {text['time us']} us [{text['95 % interval']}], floor {text['floor us']}, "
             f"{text['clock, L2']}{rate}"
         )
-        splits = f", {shown.splits} splits" if shown.splits else ""
+        splits = f", {counted(shown.splits, 'split')}" if shown.splits else ""
         lines.append(f"    {shown.kernel}{splits}")
         if shown.note:
             lines.append(f"    note: {shown.note}")

@@ -74,7 +74,10 @@ def default_options(device: Device, boundary: str = "run") -> Options:
 
 
 def refusal(cell: Cell, device: Device, boundary: str = "run") -> str | None:
-    """Why the cell cannot run on the device, before anything is allocated; None if it can."""
+    """Why the cell cannot run on the device, before anything is allocated; None if it can.
+
+    An adapter that fails while it is asked refuses, with the error as its reason.
+    """
     try:
         adapter = find_kernel(cell.kernel)
     except KernelError as error:
@@ -84,7 +87,10 @@ def refusal(cell: Cell, device: Device, boundary: str = "run") -> str | None:
     if (cell.shape.planted_loads or cell.shape.planted_ns) and not plants(adapter):
         those = ", ".join(planting_kernels())
         return f"{cell.kernel} carries no planted work: x and y are for {those}"
-    return adapter.refuses(cell.shape, device)
+    try:
+        return adapter.refuses(cell.shape, device)
+    except Exception as error:
+        return f"{cell.kernel}.refuses() crashed: {one_line(error)}"
 
 
 @dataclass(slots=True)

@@ -79,9 +79,27 @@ def find_kernel(name: str) -> Adapter:
     if target is None:
         raise KernelError(f"no kernel {name}; there are {', '.join(kernel_names())}")
     try:
-        return _load(target)
-    except (ImportError, AttributeError) as error:
-        raise KernelError(f"kernel {name} does not load: {error}") from error
+        adapter = _load(target)
+    except Exception as error:
+        raise KernelError(
+            f"kernel {name} does not load: {type(error).__name__}: {error}"
+        ) from error
+    if wrong := _wrong(adapter, target.partition(":")[2]):
+        raise KernelError(f"kernel {name} does not load: {wrong}")
+    return adapter
+
+
+def _wrong(adapter: object, name: str) -> str | None:
+    """What keeps an object of that name from being an adapter, and what would be right."""
+    if isinstance(adapter, type):
+        return f"{name} is a class: give an instance, {name} = {adapter.__name__}()"
+    missing = [member for member in MEMBERS if not hasattr(adapter, member)]
+    return f"{name} has no {', '.join(missing)}" if missing else None
+
+
+def is_name(word: str) -> bool:
+    """Whether a kernel may be called that: [a-z0-9], and not digits alone."""
+    return word.isascii() and word.isalnum() and word.islower()
 
 
 def add_kernel_file(path: Path) -> str:
@@ -102,12 +120,11 @@ def add_kernel_file(path: Path) -> str:
         raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, "ADAPTER"):
         raise KernelError(f"--kernel {path}: it defines no ADAPTER")
+    if wrong := _wrong(module.ADAPTER, "ADAPTER"):
+        raise KernelError(f"--kernel {path}: {wrong}")
     adapter = cast(Adapter, module.ADAPTER)
-    missing = [member for member in MEMBERS if not hasattr(adapter, member)]
-    if missing:
-        raise KernelError(f"--kernel {path}: ADAPTER has no {', '.join(missing)}")
     name = str(adapter.name)
-    if not (name.isascii() and name.isalnum() and name.islower()) or is_kernel(name):
+    if not is_name(name) or is_kernel(name):
         raise KernelError(f"--kernel {path}: the name {name} must be new, of [a-z0-9] only")
     _from_files[name] = adapter
     return name

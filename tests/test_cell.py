@@ -155,6 +155,12 @@ WRONG = (
     ("xqa_shared_p16_h16", "unknown word h16", "did you mean h16x8?"),
     ("xqa_shared_p16_zzzzz", "unknown word zzzzz", "words are like distinct, shared"),
     ("xqa_distinct_contiguous16_p16", "unknown word contiguous16", "did you mean contiguous?"),
+    # A leading word that is near none is a kernel that is not here.
+    ("mykernel_distinct_p16", "no kernel mykernel here", "--kernel FILE.py, or install its"),
+    ("flashmla_distinct_p64", "no kernel flashmla here", "there are reference, gather"),
+    ("myxqa_distinct_p16", "did you mean xqa?", "of your own needs --kernel FILE.py"),
+    ("shraed_xqa_p16", "unknown word shraed", "did you mean shared?"),
+    ("xqa_shared_mykernel_p16", "unknown word mykernel", "did you mean"),
     # An axis missing or given twice.
     ("shared_p16", "no kernel", "such as xqa"),
     ("xqa_p16", "no sharing", "such as shared"),

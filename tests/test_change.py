@@ -13,6 +13,7 @@ from pagebench.harness import store
 from pagebench.harness.change import (
     LOOKS,
     Round,
+    _word,
     change,
     may_stop,
     process_effect,
@@ -110,6 +111,21 @@ def test_what_is_too_small_to_be_called_changed_is_not_detectable() -> None:
     found = change([0.0018, 0.00181, 0.00179, 0.0018])
     assert (found.word, found.low > 1) == ("same", True)
     assert found.detectable >= 0.004
+
+
+@pytest.mark.parametrize(
+    ("low", "ratio", "high", "word"),
+    [
+        (0.9915, 0.9956, 0.9996, "changed"),  # it lies within 1 % too: leaving out 1 comes first
+        (0.9949, 0.9970, 0.9991, "same"),  # it leaves out 1, by less than copies of a cell do
+        (0.9916, 0.9996, 1.0076, "same"),
+        (0.9880, 0.9950, 1.0020, "unclear"),
+    ],
+)
+def test_an_interval_that_leaves_out_1_is_no_other_word_unless_the_effect_is_least(
+    low: float, ratio: float, high: float, word: str
+) -> None:
+    assert _word(log(ratio), log(low), log(high)) == word
 
 
 def test_two_wild_processes_have_no_infinite_bounds() -> None:

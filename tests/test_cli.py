@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pagebench.harness import store
-from pagebench.kernels.device import find_device
+from pagebench.harness.cli_count import _countable
+from pagebench.kernels.device import Device, find_device
 
 NO_GPU = pytest.mark.skipif(find_device().kind == "cuda", reason="says what a laptop says")
 
@@ -54,7 +55,19 @@ BAD = [
     (["run", f"gather_{SMALL}", "--kernel", "nowhere.py"], "no such file"),
     (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
     (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
-    (["ceilings", "--device", "cpu"], "there is none here"),
+    (["ceilings", "--device", "cpu"], "there is none here: those of another machine are read"),
+    (["calibrate", "--device", "cpu"], "needs an NVIDIA GPU, the one that counts; without one"),
+    (["profile", "xqa_shared_p16", "--device", "cpu"], "pagebench profile --import FILE"),
+    (["profile", f"gather_{SMALL}", "--device", "cpu"], "counting needs an NVIDIA GPU"),
+    (["profile", "--suite", "pages", "--device", "cpu"], "counting needs an NVIDIA GPU"),
+    (["judge", "all", "--device", "cpu"], "judge all needs an NVIDIA GPU; `pagebench study"),
+    (["dose", "shared", "--device", "cpu"], "dose shared needs an NVIDIA GPU; `pagebench study"),
+    (["selftest", "--device", "cpu"], "selftest needs an NVIDIA GPU; `pagebench study FILE...`"),
+    (
+        ["judge", "xqa_shared_p16", "xqa_shared_p64", "--device", "cpu"],
+        "on the CPU use reference or gather; `pagebench study FILE...`",
+    ),
+    (["show", f"gather_{SMALL}"], f"in runs/; `pagebench run gather_{SMALL}` makes one, or name"),
     (["report", "nowhere.jsonl"], "No such file"),
     (["profile", "xqa_shared_p32", "--import", "page.csv"], "without NAME"),
     (["profile", "--import", "/dev/null"], "/dev/null: "),
@@ -64,7 +77,9 @@ BAD = [
         "no counters of both cells in /dev/null",
     ),
     (["once", "gather_distinct"], "page size"),
-    (["frobnicate"], "frobnicate"),
+    (["frobnicate"], "no command frobnicate; there are list, run, once, report, doctor"),
+    (["jugde", "all"], "no command jugde; did you mean judge?"),
+    (["run", f"mykernel_{SMALL}"], "no kernel mykernel here: name its file with --kernel"),
     ([], "Missing command"),
 ]
 
@@ -157,6 +172,47 @@ def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.md").read_text() == "# mine\n"
 
 
+def test_show_names_two_files_and_counts_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for letter in "abcde":
+        (tmp_path / "runs" / f"{letter}.jsonl").touch()
+    done = pagebench("show", f"gather_{SMALL}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "in runs/a.jsonl, runs/b.jsonl and 3 more files; `pagebench run" in done.stderr
+
+
+def test_a_kernel_of_ones_own_has_a_card(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OFF_KERNEL.replace("mul_(2)", "mul_(1)"))
+    words = [f"off_{SMALL}", "--kernel", "own.py"]
+    ran = pagebench("run", *words, "--device", "cpu", "--seconds", "0.1", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "\n1 record in runs/" in ran.stdout
+    done = pagebench("show", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "  time " in done.stdout
+
+
+OLD_GPU = Device("cuda", "Tesla T4", 0, (7, 5))
+
+
+def test_cells_none_of_which_can_be_counted_are_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ValueError, match=r"none of 3 cells can run here: xqa needs compute"):
+        _countable(["xqa", "p128"], "pages", OLD_GPU)
+    assert capsys.readouterr().err == ""
+
+
+def test_cells_some_of_which_can_be_counted_say_where_the_reasons_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cells = _countable(["shared"], "kernels", OLD_GPU)
+    assert {cell.kernel for cell in cells} == {"reference", "gather"}
+    assert "cells cannot run here; `pagebench list shared --suite kernels` says why" in (
+        capsys.readouterr().err
+    )
+
+
 def test_once_tells_a_wrong_kernel_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "off.py").write_text(OFF_KERNEL)
     done = pagebench("once", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
@@ -234,12 +290,18 @@ ADAPTER = Off()
 """
 
 
+REFUSES_BADLY = WRONG_LOWERING.replace("lowering(self, shape)", "refuses(self, shape, device)")
+REFUSES_BADLY = REFUSES_BADLY.replace('"pages"', "str(shape.page_sizes)")
+
+
 @pytest.mark.parametrize(
     ("source", "code", "says"),
     [
         (NO_CALL, 1, "off.plan() must return a Call, not NoneType"),
         (WRONG_LOWERING, 1, "must return token_indices or csr_pages or page_table, not pages"),
         ("x = 1", 2, "it defines no ADAPTER"),
+        (OFF_KERNEL.replace("Off()", "Off"), 2, "a class: give an instance, ADAPTER = Off()"),
+        (REFUSES_BADLY, 2, f"off_{SMALL}: off.refuses() crashed: AttributeError: 'Shape' object"),
     ],
 )
 def test_a_kernel_file_is_told_what_its_adapter_must_do(
@@ -249,3 +311,12 @@ def test_a_kernel_file_is_told_what_its_adapter_must_do(
     done = pagebench("run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == code
     assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list_says_of_a_kernel_that_it_crashed_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(REFUSES_BADLY)
+    done = pagebench("list", f"off_{SMALL}", "--kernel", "off.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "off.refuses() crashed: AttributeError" in done.stdout
+    assert "(off.py:8)" in done.stdout

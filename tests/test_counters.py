@@ -480,6 +480,7 @@ def test_one_card_joins_timing_counters_and_prediction() -> None:
     text = card.joined_card(joined)
     for word in ("asked", "resolved", "floor", "GB/s", "407,552", "1.0000", "unstable"):
         assert word in text
+    assert " 1 block an SM" in text
     assert json.loads(json.dumps(joined))["counters"]["cell"] == "xqa_shared_p16"
 
 

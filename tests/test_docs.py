@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from pagebench.harness.cell import WORDS
+from pagebench.harness.cell import WORDS, Cell
 from pagebench.harness.cli import app
 from pagebench.harness.clock import CLOCKS
 from pagebench.harness.record import STATUSES
+from pagebench.harness.run import refusal
 from pagebench.harness.suites import SUITES
+from pagebench.kernels.device import CPU
 from pagebench.kernels.registry import ADAPTERS
+from pagebench.profiles.verdict import WORDS as VERDICTS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = {path.stem: path.read_text() for path in (ROOT / "docs").glob("*.md")}
@@ -58,6 +62,36 @@ def test_every_command_is_in_the_changelog(command: str) -> None:
 def test_commands_in_the_readme_exist() -> None:
     used = set(re.findall(r"\$ pagebench (\w+)", README))
     assert used <= set(COMMANDS)
+
+
+OPTIONS = {
+    option
+    for command in vars(get_command(app))["commands"].values()
+    for parameter in command.params
+    for option in parameter.opts
+    if option.startswith("--")
+}
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS))
+def test_every_option_is_explained(option: str) -> None:
+    text = README + "".join(text for name, text in DOCS.items() if name != "log")
+    assert re.search(rf"{option}\b", text)
+
+
+@pytest.mark.parametrize("word", VERDICTS)
+def test_every_verdict_is_explained(word: str) -> None:
+    assert f"`{word}`" in DOCS["measuring"]
+
+
+def test_what_the_readme_says_to_run_without_a_gpu_runs_without_one() -> None:
+    anywhere = README.split("Without a GPU:")[1].split("With an NVIDIA GPU")[0]
+    cells = re.findall(r"\$ pagebench run (\w+_p\d+\w*)(?!.*--kernel)", anywhere)
+    assert cells
+    assert all(refusal(Cell.parse(cell), CPU) is None for cell in cells)
+    files = re.findall(r"docs/\S+\.(?:jsonl|md)", anywhere)
+    assert files
+    assert all((ROOT / file).is_file() for file in files)
 
 
 def test_every_axis_of_a_name_has_its_word_in_the_grammar() -> None:

@@ -46,15 +46,26 @@ def test_benchmark_only_measures_a_suite_and_fills_the_json(
 ) -> None:
     pytester.makeini(SWEEPS)
     pytester.makepyfile("def test_of_the_project(): pass")
-    result = pytester.runpytest_inprocess("--benchmark-only", "--benchmark-json=o.json", "-rs")
+    result = pytester.runpytest_inprocess("--benchmark-only", "--benchmark-json=o.json")
     result.assert_outcomes(passed=2, skipped=1)
-    result.stdout.fnmatch_lines(["*xqa needs an NVIDIA GPU*"])
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["1 cell refused: xqa needs an NVIDIA GPU*"])
     first = stored(pytester.path / "o.json")[0]
     assert first["name"] == "test_cell[gather_shared_p16_b2_l64]"
     assert 1e-6 < first["stats"]["median"] < 1
     assert first["extra_info"]["page_size"] == 16
     assert first["extra_info"]["clock"] == "wall"
     assert first["stats"]["rounds"] >= 1
+
+
+@pytest.mark.skipif(find_device().kind == "cuda", reason="the refused cell would run")
+def test_a_sweep_that_is_refused_whole_says_why_and_is_no_success(
+    pytester: pytest.Pytester, small_suite: None
+) -> None:
+    pytester.makeini(SWEEPS)
+    result = pytester.runpytest_inprocess("--benchmark-only", "-k", "xqa")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["1 cell refused: xqa needs an NVIDIA GPU*"])
 
 
 def test_words_filter_the_sweep(pytester: pytest.Pytester, small_suite: None) -> None:

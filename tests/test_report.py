@@ -22,6 +22,7 @@ from pagebench.harness.report import (
     plain,
     repeats,
     row,
+    tall,
 )
 from pagebench.harness.run import Options, default_options
 from pagebench.harness.stats import summarise
@@ -159,10 +160,24 @@ def test_a_clock_that_moved_by_more_than_2_per_cent_is_noted(
 
 
 @pytest.mark.parametrize(
-    ("others", "found"), [(0, []), (None, []), (3, ["3 other processes on the GPU"])]
+    ("others", "found"),
+    [
+        (0, []),
+        (None, []),
+        (1, ["1 other process on the GPU"]),
+        (3, ["3 other processes on the GPU"]),
+    ],
 )
 def test_other_processes_are_noted(others: int | None, found: list[str]) -> None:
     assert notes_of(record(environment={"other_processes": others})) == found
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"), [(1, ", 1 split\n"), (4, ", 4 splits\n"), ("auto", ", auto splits\n")]
+)
+def test_a_terminal_reads_one_split_and_more_splits(splits: int | str, said: str) -> None:
+    shown = tall([row(record(resolved={"kernel": "mha", "splits": splits}))])
+    assert f"mha{said}" in f"{shown}\n"
 
 
 def test_all_notes_stand_in_one_cell() -> None:

@@ -258,3 +258,19 @@ def test_a_kernel_file_that_does_not_say_that_it_plants_does_not(
     assert "mine carries no planted work" in str(runs.refusal(planted, CPU))
     monkeypatch.setattr(Mine, "plants", True, raising=False)
     assert runs.refusal(planted, CPU) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("pagebench.kernels.gather:Gather", "Gather is a class: give an instance"),
+        ("pagebench.kernels.gather:NAMES", "AttributeError"),
+        ("pagebench.kernels.adapter:needs_gpu", "needs_gpu has no name, has_plan, lowering"),
+    ],
+)
+def test_a_package_that_offers_no_adapter_is_refused_and_says_why(
+    target: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_installed", lambda: {"theirs": target})
+    reason = runs.refusal(Cell.parse("theirs_distinct_p16"), CPU)
+    assert f"kernel theirs does not load: {says}" in str(reason)

@@ -267,4 +267,5 @@ def test_judge_finds_a_large_difference_on_a_cpu_from_end_to_end(tmp_path: Path)
     assert record["time"]["ratio"] > 2
     assert record["verdict"] == "unclear"  # there are no counters of a CPU
     (path,) = (tmp_path / "runs").glob("*.jsonl")
+    assert f"1 verdict in {path.relative_to(tmp_path)}" in done.stderr
     assert path.read_text().count('"kind":"group"') == record["time"]["processes"]
