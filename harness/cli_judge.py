@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -69,7 +66,7 @@ def judge(
     if as_json:
         print_json(records)
     for record in () if as_json else records:
-        print(f"{record['headline']}: {' against '.join(record['cells'])}")
+        print(reports.fold(f"{record['headline']}: {' against '.join(record['cells'])}", 2))
         print_reasons(record["because"])
     say(f"{len(records)} verdicts, and the processes that they rest on, in {path}")
     return _exit_code(records)
@@ -114,9 +111,8 @@ def dose(
 
 def print_reasons(lines: Iterable[str]) -> None:
     """A line each, indented; on a terminal folded to its width, elsewhere uncut."""
-    width = get_terminal_size().columns if sys.stdout.isatty() else 10**6
     for line in lines:
-        print(fill(line, width, initial_indent="  ", subsequent_indent="    "))
+        print(reports.fold(f"  {line}", 4))
 
 
 def dose_text(record: dict[str, Any]) -> str:
@@ -129,7 +125,8 @@ def dose_text(record: dict[str, Any]) -> str:
         for name, values in record["counters"].items()
     ]
     heads = (record["knob"], *record["values"])
-    return f"{record['regime']}: the time follows {follows(record)}\n{reports.plain(heads, rows)}"
+    head = reports.fold(f"{record['regime']}: the time follows {follows(record)}", 2)
+    return f"{head}\n{reports.plain(heads, rows)}"
 
 
 def attack(
@@ -161,7 +158,7 @@ def attack(
     if as_json:
         print_json([record])
         return
-    print(f"{record['word']}: {' against '.join(record['cells'])}")
+    print(reports.fold(f"{record['word']}: {' against '.join(record['cells'])}", 2))
     print_reasons(record["because"])
 
 
