@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,35 @@ from pagebench.profiles.metrics import METRICS
 
 BASELINE_SCHEMA = 1
 COUNTS = tuple(metric.name for metric in METRICS if metric.kind == "count")
+REMEDY = "pagebench profile --save-baseline makes one"
+Counts = dict[str, dict[str, float]]
 
 
-def counts_of(records: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Stable counts by `chip cell kernel-symbol`: what a baseline holds."""
-    found: dict[str, dict[str, float]] = {}
+def counts_of(records: Iterable[dict[str, Any]]) -> Counts:
+    """Stable counts by `chip cell kernel-symbol`: what a baseline holds.
+
+    A kernel of a name that the call ran before bears its number, ` #2`.
+    """
+    found: Counts = {}
     for record in records:
+        seen = Counter[str]()
         for kernel in record["kernels"]:
-            key = f"{record['how']['chip']} {record['cell']} {kernel['symbol']}"
+            seen[kernel["symbol"]] += 1
+            number = seen[kernel["symbol"]]
+            key = f"{_place(record)}{kernel['symbol']}{f' #{number}' if number > 1 else ''}"
             found[key] = {
                 name: values[0]
                 for name, values in kernel["values"].items()
-                if name in COUNTS and values[0] is not None and len(set(values)) == 1
+                if name in COUNTS
+                and len(values) > 1
+                and len(set(values)) == 1
+                and values[0] is not None
             }
-    return found
+    return found  # fmt: skip
+
+
+def _place(record: dict[str, Any]) -> str:
+    return f"{record['how']['chip']} {record['cell']} "
 
 
 def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
@@ -44,29 +60,56 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
-def load(path: Path) -> dict[str, dict[str, float]]:
+def load(path: Path) -> Counts:
     """Counts by kernel of a baseline file; ValueError if it is none."""
-    remedy = "pagebench profile --save-baseline makes one"
     try:
-        counts: dict[str, dict[str, float]] = json.loads(path.read_text())["counts"]
+        baseline = json.loads(path.read_text())
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}; {remedy}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no baseline; {remedy}") from error
+        raise ValueError(f"{path}: {error.strerror}; {REMEDY}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no baseline; {REMEDY}") from error
+    schema = baseline.get("schema") if isinstance(baseline, dict) else None
+    counts = baseline.get("counts") if schema == BASELINE_SCHEMA else None
+    if not _is_counts(counts):
+        raise ValueError(f"{path} is no baseline of schema {BASELINE_SCHEMA}; {REMEDY}")
+    assert isinstance(counts, dict)
     return counts
 
 
-def changes(kept: dict[str, dict[str, float]], records: Iterable[dict[str, Any]]) -> list[str]:
-    """What differs from the baseline, a line each; ValueError where there is nothing to compare."""
+def _is_counts(counts: object) -> bool:
+    kernels = counts.values() if isinstance(counts, dict) else [None]
+    return all(
+        isinstance(kernel, dict) and all(type(value) in (int, float) for value in kernel.values())
+        for kernel in kernels
+    )
+
+
+def changes(kept: Counts, records: Iterable[dict[str, Any]]) -> list[str]:
+    """What differs from the baseline, a line each; ValueError where there is nothing to compare.
+
+    Of a cell that was counted every kernel and every count of the baseline must be there again: one
+    that is missing, or no longer repeats, is a change.
+    """
+    records = list(records)
     now = counts_of(records)
-    shared = [key for key in now if key in kept]
-    changed = [
-        f"{key}: {name} was {kept[key].get(name):,.0f} and is {now[key][name]:,.0f}"
-        for key in shared
-        for name in now[key]
-        if name in kept[key] and kept[key][name] != now[key][name]
-    ]
-    missing = [f"{key}: not in the baseline" for key in now if key not in kept]
-    if not shared and not missing:
+    places = tuple(map(_place, records))
+    held = {key: counts for key, counts in kept.items() if key.startswith(places)}
+    if not held and not now:
         raise ValueError("the baseline and what was counted have no cell in common")
-    return changed + missing
+    changed = [
+        f"{key}: {change}"
+        for key in held.keys() & now.keys()
+        for change in _changed(held[key], now[key])
+    ]
+    gone = [f"{key}: no longer runs" for key in held.keys() - now.keys()]
+    new = [f"{key}: not in the baseline" for key in now.keys() - held.keys()]
+    return sorted(changed) + sorted(gone) + sorted(new)
+
+
+def _changed(kept: dict[str, float], now: dict[str, float]) -> list[str]:
+    return [
+        f"{name} was {count:,.0f} and "
+        + (f"is {now[name]:,.0f}" if name in now else "is not counted, or does not repeat")
+        for name, count in kept.items()
+        if now.get(name) != count
+    ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pagebench.harness import report, store
 from pagebench.harness.ceilings import State, diagnose, newest_ceilings
 from pagebench.harness.cell import Cell
-from pagebench.harness.profile import predicted_anew
+from pagebench.harness.profile import predicted_anew, read_counters
 from pagebench.harness.record import Record
 from pagebench.profiles.ceilings import RATES, bandwidth_at
+from pagebench.profiles.counters import unstable
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
@@ -19,21 +21,51 @@ SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%
 MOST_SYMBOL = 90  # so that it fits a line of 100 after its indent
 
 
-def counters_table(record: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
-    """Counter, value, unit, measured over predicted, and whether it repeated."""
+# What a ratio is made of: it repeats where both do.
+RATIO_OF = {
+    "l1_sectors_per_request": ("l1_requests", "l1_sectors"),
+    "l2_sectors_per_request": ("l2_requests", "l2_sectors"),
+    "l2_hit_pct": ("l2_hits", "l2_misses"),
+}
+
+
+def counters_table(record: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Counter, value of each kernel where there are several, value of the call, unit, measured over
+    predicted, and whether it repeated."""
     rows = []
     for name, entry in record["total"].items():
         wanted = record["predicted"].get(name)
         ratio = f"{entry['value'] / wanted:.4f}" if wanted else ""
         if name in record.get("off", ()):
             ratio += " off"
-        state = "stable" if entry["stable"] else f"unstable ({_spread(entry['spread'])})"
-        rows.append((name, f"{entry['value']:,.0f}", metric(name).unit, ratio, state))
+        rows.append((name, *_of_kernels(record, name), f"{entry['value']:,.0f}", metric(name).unit,
+                     ratio, _repeats(record, entry)))  # fmt: skip
+    blank = [""] * len(_of_kernels(record, ""))
     rows += [
-        (name, value if isinstance(value, str) else f"{value:.2f}", "", "", "")
+        (name, *blank, value if isinstance(value, str) else f"{value:.2f}", "", "",
+         _ratio_repeats(record, name))
         for name, value in record["ratios"].items()
-    ]
+    ]  # fmt: skip
     return rows
+
+
+def _of_kernels(record: dict[str, Any], name: str) -> list[str]:
+    """A counter's median in each kernel of a call of several."""
+    if len(record["kernels"]) == 1:
+        return []
+    columns = [kernel["values"].get(name) or [None] for kernel in record["kernels"]]
+    return ["" if None in values else f"{median(values):,.0f}" for values in columns]
+
+
+def _repeats(record: dict[str, Any], entry: dict[str, Any]) -> str:
+    if record["how"]["launches"] < 2:
+        return "counted once"
+    return "stable" if entry["stable"] else f"unstable ({_spread(entry['spread'])})"
+
+
+def _ratio_repeats(record: dict[str, Any], name: str) -> str:
+    parts = [record["total"].get(part) for part in RATIO_OF[name]]
+    return "stable" if all(part and part["stable"] for part in parts) else "unstable"
 
 
 def _spread(share: float) -> str:
@@ -51,24 +83,18 @@ def kernel_lines(record: dict[str, Any]) -> list[str]:
 
 
 def _kernel(kernel: dict[str, Any]) -> list[str]:
-    launch = kernel["launch"]
-    resident = min(
-        launch[name] for name in ("blocks_by_registers", "blocks_by_shared", "blocks_by_warps")
-        if launch.get(name)
-    ) if any(launch.values()) else None  # fmt: skip
-    facts = (
-        f"grid {kernel['grid']}, block {kernel['block']}, {launch.get('registers'):.0f} registers, "
-        f"{(launch.get('shared_bytes') or 0) / 1024:.0f} KiB shared, {resident:.0f} blocks an SM"
-        if resident
-        else f"grid {kernel['grid']}, block {kernel['block']}"
-    )
+    facts = [f"grid {kernel['grid']}", f"block {kernel['block']}", *_resources(kernel["launch"])]
+    shaky = unstable(kernel["values"])
     rates = [
-        f"{name.removesuffix('_pct')} {values[0]:.1f} %"
-        f"{' (unstable)' if name in kernel.get('unstable', ()) else ''}"
+        f"{name.removesuffix('_pct')} {values[0]:.1f} %{' (unstable)' if name in shaky else ''}"
         for name in SHOWN_RATES
         if (values := kernel["values"].get(name)) and values[0] is not None
     ]
-    return [f"  {short_symbol(kernel['symbol'])}", f"    {facts}", f"    {', '.join(rates)}"]
+    return [
+        f"  {short_symbol(kernel['symbol'])}",
+        f"    {', '.join(facts)}",
+        f"    {', '.join(rates)}",
+    ]
 
 
 def short_symbol(symbol: str) -> str:
@@ -80,29 +106,73 @@ def short_symbol(symbol: str) -> str:
     return f"{kept[:end].rstrip()}…" if end > 1 else f"{kept}…"
 
 
+def _resources(launch: dict[str, float | None]) -> list[str]:
+    """Registers, shared memory and resident blocks, as far as they are known."""
+    limits = [
+        limit
+        for name in ("blocks_by_registers", "blocks_by_shared", "blocks_by_warps")
+        if (limit := launch.get(name))
+    ]
+    registers, shared = launch.get("registers"), launch.get("shared_bytes")
+    return [
+        *([f"{registers:.0f} registers"] if registers is not None else []),
+        *([f"{shared / 1024:.0f} KiB shared"] if shared is not None else []),
+        *([f"{min(limits):.0f} blocks an SM"] if limits else []),
+    ]
+
+
 def counters_card(record: dict[str, Any]) -> str:
     """A counters record as text."""
-    how = record["how"]
-    lines = [record["cell"], *(report.fold(line, 6) for line in kernel_lines(record))]
+    above = [*kernel_lines(record), f"  predicted {_predicted(record)}"]
+    lines = [record["cell"], *(report.fold(line, 6) for line in above)]
+    several = len(record["kernels"])
+    columns = [f"kernel {n + 1}" for n in range(several)] if several > 1 else []
+    total = "call" if several > 1 else "value"
     lines.append(
         report.plain(
-            ("  counter", "value", "unit", "of predicted", "repeats"),
+            ("  counter", *columns, total, "unit", "of predicted", "repeats"),
             [(f"  {row[0]}", *row[1:]) for row in counters_table(record)],
         )
     )
-    passes = {kernel["passes"] for kernel in record["kernels"]}
-    whence = (
-        f"  ncu {how.get('ncu', '(imported)')}, chip {how['chip']}, {how['launches']} launches, "
-        f"passes {', '.join(map(str, sorted(p for p in passes if p)))}, "
-        f"cache control {how.get('cache_control', 'unknown')}"
+    return "\n".join([*lines, report.fold(f"  {_how(record)}", 4)])
+
+
+def _predicted(record: dict[str, Any]) -> str:
+    """The work that the layout gives, which has no counter of its own."""
+    work = record["predicted"]
+    return (
+        f"{work['index_entries']:,} index entries, {work['distinct_kv_bytes'] / 1e6:,.1f} MB of "
+        f"distinct KV, {work['flop'] / 1e9:,.2f} GFLOP, {work['sectors_per_request']:g} sectors a "
+        "KV request"
     )
-    lines.append(report.fold(whence, 4))
-    return "\n".join(lines)
+
+
+def _how(record: dict[str, Any]) -> str:
+    how = record["how"]
+    passes = sorted({kernel["passes"] for kernel in record["kernels"] if kernel["passes"]})
+    if how.get("imported"):
+        trust = "imported: neither calibrated nor its kernels checked"
+    else:
+        trust = "calibrated" if record.get("calibrated") else "not calibrated"
+        gone = record.get("distrusted")
+        trust += f", less {', '.join(gone)}" if gone else ""
+    words = [
+        f"ncu {how['ncu']}" if "ncu" in how else "",
+        f"chip {how['chip']}",
+        f"L2 {how['l2']}" if "l2" in how else "",
+        f"counted {how['launches']} times",
+        f"passes {', '.join(map(str, passes))}",
+        f"replay {how['replay_mode']}" if "replay_mode" in how else "",
+        f"cache control {how.get('cache_control', 'unknown')}",
+        f"clock control {how['clock_control']}" if "clock_control" in how else "",
+        trust,
+    ]
+    return ", ".join(filter(None, words))
 
 
 COUNTER_HEADINGS = (
     "cell", "L2, replay", "LDG", "of predicted", "LDGSTS", "local loads", "DRAM read MB",
-    "of predicted", "L2 hit %", "does not repeat",
+    "of predicted", "DRAM busy %", "L2 hit %", "does not repeat",
 )  # fmt: skip
 
 
@@ -124,10 +194,16 @@ def counters_row(record: dict[str, Any]) -> tuple[str, ...]:
     return (
         record["cell"], f"{how.get('l2', 'unknown')}, {how.get('replay_mode', 'imported')}",
         value("ldg"), share("ldg") or apart, value("ldgsts"), value("local_loads"),
-        value("dram_read_bytes", 1e6, 1), share("dram_read_bytes"),
+        value("dram_read_bytes", 1e6, 1), share("dram_read_bytes"), _busy(record),
         f"{hit:.1f}" if isinstance(hit, float) else str(hit or ""),
         ", ".join(name for name, entry in total.items() if not entry["stable"]),
     )  # fmt: skip
+
+
+def _busy(record: dict[str, Any]) -> str:
+    """DRAM busy in the call's first kernel, which nearly is the call."""
+    values = record["kernels"][0]["values"].get("dram_busy_pct") or [None]
+    return "" if None in values else f"{median(values):.1f}"
 
 
 CEILING_HEADINGS = ("ceiling", "value", "by parallelism", "saturated")
@@ -152,14 +228,26 @@ def ceiling_rows(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
-    """Whether two cells ran the same kernel with the same resources: page sizes may not."""
+    """Whether two cells ran the same kernel with the same resources: page sizes may not.
+
+    `module` is what was compiled: XQA has one a page size, whose kernels all have one name.
+    """
     first, second = one["kernels"], other["kernels"]
     return {
+        "module": _module(one) == _module(other),
         "symbol": [k["symbol"] for k in first] == [k["symbol"] for k in second],
         "launch": [(k["grid"], k["block"]) for k in first]
         == [(k["grid"], k["block"]) for k in second],
         "resources": [k["launch"] for k in first] == [k["launch"] for k in second],
     }
+
+
+def _module(record: dict[str, Any]) -> str:
+    """As the adapter told it; of older records, what such a module is compiled for."""
+    told = record["resolved"].get("module")
+    compiled = record["axes"]["kernel"].startswith(("xqa", "triton"))
+    page = record["axes"]["page_size"] if compiled else ""
+    return str(told or f"{record['axes']['kernel']} {page}")
 
 
 def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +286,7 @@ def newest_counters(
 
     With a state, of that GPU, else of its model, in that state of the cache.
     """
-    lines: Iterable[dict[str, Any]] = store.read_kind(files, "counters")
+    lines: Iterable[dict[str, Any]] = read_counters(files)
     if state:
         lines = store.of_gpu(lines, state.environment)
         lines = (line for line in lines if line["how"].get("l2") == state.l2)
@@ -257,11 +345,14 @@ def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:
 
 
 def _newest(records: Iterable[Record]) -> Record | None:
-    found = None
-    for record in records:
-        if record.status == "measured" and (found is None or record.started >= found.started):
-            found = record
-    return found
+    """The newest time: of the run by the usual clock and state of the L2 if there is one."""
+    measured = [record for record in records if record.status == "measured"]
+    return max(measured, key=lambda record: (_is_usual(record), record.started), default=None)
+
+
+def _is_usual(record: Record) -> bool:
+    usual = report.usual_state(record)
+    return record.boundary == "run" and (record.clock, record.l2) == usual
 
 
 def joined_card(card: dict[str, Any]) -> str:
@@ -305,6 +396,12 @@ def _timing_lines(card: dict[str, Any]) -> list[str]:
     ]
 
 
+def _is_of(counters: dict[str, Any], timing: dict[str, Any]) -> bool:
+    """Whether the counters are of the time's GPU model and state of the L2."""
+    models = [record["environment"].get("gpu") for record in (counters, timing)]
+    return bool(models[0] == models[1] and counters["how"].get("l2") == timing["l2"])
+
+
 def _whence(record: dict[str, Any], date: str, other: dict[str, Any] | None = None) -> str:
     """GPU, date and commit of a record, and whether `other` is of another GPU."""
     facts = record["environment"]
@@ -333,7 +430,8 @@ def _bandwidth(
     if ceiling:
         text += f", {(timing['gbps'] or 0) / ceiling:.1%} of the {ceiling:.0f} this GPU reads"
     read = (counters or {}).get("total", {}).get("dram_read_bytes")
-    if read:
+    same_state = counters and _is_of(counters, timing)
+    if read and same_state:
         trust = "" if read["stable"] else ", unstable"
         text += f"; DRAM read {read['value'] / 1e6:.1f} MB, "
         text += f"{read['value'] / timing['time_us'] / 1e3:.0f} GB/s{trust}"

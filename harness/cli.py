@@ -338,7 +338,9 @@ def report(
     """
     if as_json + markdown > 1 or repeats + clocks > 1 or (as_json and (repeats or clocks)):
         raise ValueError("choose one of --json and --markdown, and one of --repeats and --clocks")
-    records, counted = list(store.read(files)), list(store.read_kind(files, "counters"))
+    from pagebench.harness.profile import read_counters
+
+    records, counted = list(store.read(files)), list(read_counters(files))
     if not records and (not counted or repeats or clocks):
         raise ValueError(_nothing_to_draw(files))
     if as_json:

@@ -65,6 +65,11 @@ def profile(
             "--import reads what was counted elsewhere, whole: without NAME, --suite, --keep, "
             "--audit and --single-pass"
         )
+    if audit and (single_pass or save_baseline or check_baseline):
+        raise ValueError(
+            "--audit checks the flush alone: without --single-pass, --save-baseline and "
+            "--check-baseline"
+        )
     cells = () if import_ else _countable(names, suite, here)
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
@@ -76,11 +81,18 @@ def profile(
     store.append_lines(path, records)
     _print_counters(records, as_json, path)
     if save_baseline:
-        print(f"{baseline.save(save_baseline, records)} kernels in {save_baseline}")
-    changed = baseline.changes(kept, records) if kept is not None else []
-    for line in changed:
+        say(f"{baseline.save(save_baseline, records)} kernels in {save_baseline}")
+    failed = baseline.changes(kept, records) if kept is not None else []
+    if kept is not None and not failed:
+        say(f"every count is that of {check_baseline}")
+    failed += [f"{r['cell']}: the flush leaves it in L2" for r in records if not _is_cold(r)]
+    for line in failed:
         say(line)
-    return 1 if changed or len(records) < len(cells) else 0
+    return 1 if failed or len(records) < len(cells) else 0
+
+
+def _is_cold(record: dict[str, Any]) -> bool:
+    return record["kind"] != "audit" or bool(record["flushed"])
 
 
 def _countable(names: list[str] | None, suite: str | None, here: Device) -> tuple[Cell, ...]:
@@ -143,14 +155,12 @@ def calibrate(
     if as_json:
         print_json([record])
     else:
+        names = max(record["expected"].values(), key=len)
         rows = [
-            (
-                kernel,
-                *(f"{record['seen'][kernel][name][0]:,.0f}" for name in record["expected"][kernel]),
-            )
-            for kernel in record["seen"]
+            (kernel, *(f"{seen[name][0]:,.0f}" for name in names))
+            for kernel, seen in record["seen"].items()
         ]
-        print(reports.plain(("kernel", *next(iter(record["expected"].values()))), rows))
+        print(reports.plain(("kernel", *names), rows))
         for name, sees in record["sees_async"].items():
             print(f"{name}: {'counted' if sees else 'not counted'}")
     for line in record["disagree"]:

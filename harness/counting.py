@@ -11,7 +11,7 @@ from pagebench.harness.calibrate import distrusted, newest
 from pagebench.harness.cell import Cell
 from pagebench.harness.profile import audit_flush, imported, profile, profile_single_pass
 from pagebench.kernels.device import Device
-from pagebench.profiles import ncu
+from pagebench.profiles import report
 from pagebench.profiles.counters import CountError, ratios
 from pagebench.profiles.metrics import SINGLE_PASS
 from pagebench.profiles.ncu import NcuError, Setting
@@ -50,8 +50,7 @@ def _count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, An
             return imported(_page(wanted.import_))
         except (NcuError, CountError) as error:
             raise NcuError(f"{wanted.import_}: {error}") from error
-    if not wanted.cells:
-        raise NcuError("none of these cells can run here: `pagebench list` says why")
+    _refuse_mixed(wanted)
     options: dict[str, Any] = {
         "launches": wanted.launches,
         "kernel_file": wanted.kernel_file,
@@ -63,17 +62,46 @@ def _count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, An
     options["l2"] = wanted.l2
     if wanted.how == "single":
         return profile_single_pass(wanted.cells, wanted.device, tuple(SINGLE_PASS), **options)
-    return profile(wanted.cells, wanted.device, Setting(), keep=wanted.keep, **options)
+    return profile(wanted.cells, wanted.device, Setting(), keep=_report_path(wanted), **options)
+
+
+def _refuse_mixed(wanted: Wanted) -> None:
+    """ValueError for wishes that do not go together; nothing has been counted yet."""
+    if not wanted.cells:
+        raise NcuError("none of these cells can run here: `pagebench list NAME` says why")
+    if wanted.l2 == "warm" and wanted.how == "card":
+        raise NcuError("ncu flushes the caches before each of the card's passes, so no cell is "
+                       "warm: add --single-pass")  # fmt: skip
+    if wanted.l2 == "warm" and wanted.how == "audit":
+        raise NcuError("--audit counts after the flush and without it: leave out --l2")
+    if wanted.keep and wanted.how != "card":
+        raise NcuError("--keep keeps the one report of a card: without --audit and --single-pass")
+
+
+def _report_path(wanted: Wanted) -> Path | None:
+    """Where the report is kept: ncu adds its suffix, and finds a missing folder only at its end."""
+    keep = wanted.keep
+    if keep is None:
+        return None
+    if keep.suffix != ".ncu-rep":
+        keep = keep.with_name(keep.name + ".ncu-rep")
+    try:
+        keep.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NcuError(f"--keep {keep}: {error.strerror}") from error
+    return keep
 
 
 def _page(path: Path) -> str:
     """The raw CSV page of a file: itself, or what ncu exports of a report."""
-    if path.suffix == ".ncu-rep":
-        return ncu.export_csv(ncu.find_ncu(), path)
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        content = path.read_bytes()
     except OSError as error:
         raise NcuError(str(error.strerror)) from error
+    if path.suffix == ".ncu-rep":
+        return report.csv_page(path)
+    encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    return content.decode(encoding, errors="replace")
 
 
 def counted_and_trusted(
@@ -91,8 +119,24 @@ def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None])
     calibration = newest(record["environment"]["gpu"], record["how"]["ncu"])
     if calibration is None:
         progress("counters are not calibrated on this GPU and ncu: pagebench calibrate")
-    wrong = distrusted(calibration)
-    total = {name: entry for name, entry in record["total"].items() if name not in wrong}
-    plain = {name: float(entry["value"]) for name, entry in total.items()}
-    kept = {"total": total, "ratios": ratios(plain)}
-    return record | kept | {"calibrated": calibration is not None, "distrusted": wrong}
+    kept = without(record, distrusted(calibration))
+    return kept | {"calibrated": calibration is not None}
+
+
+def without(record: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The record less those counters, in its totals, ratios and every kernel."""
+    total = {name: entry for name, entry in record["total"].items() if name not in names}
+    kernels = [
+        kernel
+        | {
+            "values": {name: v for name, v in kernel["values"].items() if name not in names},
+            "unstable": [name for name in kernel.get("unstable", ()) if name not in names],
+        }
+        for kernel in record["kernels"]
+    ]
+    return record | {
+        "total": total,
+        "ratios": ratios({name: float(entry["value"]) for name, entry in total.items()}),
+        "kernels": kernels,
+        "distrusted": list(names),
+    }

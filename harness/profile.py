@@ -15,6 +15,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from pagebench.harness import store
 from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.environment import commit, gpu_facts, versions
 from pagebench.kernels.device import Device
@@ -31,14 +32,20 @@ from pagebench.profiles.counters import (
     stability,
     summary,
     totals,
+    unstable,
 )
-from pagebench.profiles.metrics import METRICS, SINGLE_PASS, chip_of, names_on
+from pagebench.profiles.metrics import SINGLE_PASS, TOLERANCE, chip_of, metric, names_on
 from pagebench.profiles.ncu import NcuError, Setting
 
 COUNTERS_SCHEMA = 1
+FIELDS = (
+    *("schema", "cell", "axes", "resolved", "predicted", "total", "ratios", "off", "kernels"),
+    *("how", "environment"),
+)
 LAUNCHES = 2  # every cell is counted twice: what does not repeat is not used
 # Measured over predicted may be off by this much before the card flags it.
 LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
+LEAST_COLD = 0.98  # of the distinct bytes, which a flushed cache must leave to DRAM
 PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
 
 
@@ -111,9 +118,12 @@ def profiled_rows(
     tool = ncu.find_ncu()
     with tempfile.TemporaryDirectory() as scratch:
         report = keep or Path(scratch) / "cells.ncu-rep"
-        told = _run(ncu.command(tool, setting, names.values(), report, child), progress)
+        code, lines = _run(ncu.command(tool, setting, names.values(), report, child), progress)
+        told = _told(lines)
         if told and all("reason" in said for said in told.values()):
             return [], told
+        if code or not report.exists():
+            raise NcuError(_why(lines))
         return ncu.parse(ncu.export_csv(tool, report), names), told
 
 
@@ -129,22 +139,35 @@ def profile_single_pass(
     for group in groups:
         setting = Setting(cold=False, metrics=SINGLE_PASS[group])
         for record in profile(cells, device, setting, **options):
+            _refuse_replay(record, group)
             parts[record["cell"]].append(record)
     return [_merged(records) for records in parts.values() if len(records) == len(groups)]
 
 
+def _refuse_replay(record: dict[str, Any], group: str) -> None:
+    """With more than one pass the later ones would find the caches of those before."""
+    passes = {kernel["passes"] for kernel in record["kernels"]}
+    if passes != {1}:
+        taken = ", ".join(map(str, sorted(passes, key=str)))
+        raise NcuError(f"the counters of {group} took {taken} passes here and not one")
+
+
 def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    first = dict(records[0])
-    first["total"] = {name: entry for record in records for name, entry in record["total"].items()}
-    plain = {name: float(entry["value"]) for name, entry in first["total"].items()}
-    first["ratios"] = ratios(plain)
-    first["off"] = sorted({name for record in records for name in record["off"]})
-    first["how"] = first["how"] | {"replay_mode": "single pass"}
-    kernels = [dict(kernel) for kernel in first["kernels"]]
-    for record in records[1:]:
-        for kernel, other in zip(kernels, record["kernels"], strict=True):
-            kernel["values"] = kernel["values"] | other["values"]
-    return first | {"kernels": kernels}
+    """The groups of one cell as one record; `elapsed_s` is of all their processes."""
+    total = {name: entry for record in records for name, entry in record["total"].items()}
+    seconds = round(sum(record["how"]["elapsed_s"] for record in records), 2)
+    return records[0] | {
+        "total": total,
+        "ratios": ratios({name: float(entry["value"]) for name, entry in total.items()}),
+        "off": sorted({name for record in records for name in record["off"]}),
+        "how": records[0]["how"] | {"replay_mode": "single pass", "elapsed_s": seconds},
+        "kernels": list(map(_merged_kernel, zip(*(r["kernels"] for r in records), strict=True))),
+    }
+
+
+def _merged_kernel(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    values = {name: counts for part in parts for name, counts in part["values"].items()}
+    return parts[0] | {"values": values, "unstable": unstable(values)}
 
 
 def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, Any]]:
@@ -168,6 +191,7 @@ def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, An
         "dram_read_bytes": read,
         "cold_over_distinct": round(read["cold"] / distinct, 4),
         "warm_over_distinct": round(read["warm"] / distinct, 4),
+        "flushed": read["cold"] >= LEAST_COLD * distinct,
         "how": record["how"],
         "environment": record["environment"],
     }
@@ -191,9 +215,9 @@ def _child(
     return words + (["--kernel", str(kernel_file)] if kernel_file else [])
 
 
-def _run(words: list[str], progress: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Run ncu, pass on what it is profiling, and keep what the child says of each cell."""
-    told, lines = dict[str, dict[str, Any]](), list[str]()
+def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[str]]:
+    """Run ncu and pass on what it is profiling: its exit status, and what it and the child said."""
+    lines = []
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
@@ -203,20 +227,27 @@ def _run(words: list[str], progress: Callable[[str], None]) -> dict[str, dict[st
         match = PROFILING.search(line)
         if match:
             progress(f"profiled {match[1]} in {match[2]} passes")
-        elif line.startswith('{"cell"'):
-            value = json.loads(line)
-            told[value["cell"]] = value
-    if process.wait():
-        text = "".join(lines)
-        raise NcuError(ncu.explain(text) or f"the profiled process failed: {_last(lines)}")
-    return told
+    return process.wait(), lines
 
 
-def _last(lines: list[str]) -> str:
-    """What the process said last, or else ncu: the latter only repeats that there was an error."""
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("==PROF==")]
+def _told(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What the child said of each cell."""
+    values = (json.loads(line) for line in lines if line.startswith('{"cell"'))
+    return {value["cell"]: value for value in values}
+
+
+def _why(lines: Sequence[str]) -> str:
+    """Why there are no counters, in one line: what ncu is known to complain of, or the child's end.
+
+    A child that died says more than that ncu saw no kernel of it.
+    """
+    silent = ("==PROF==", '{"cell"')
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(silent)]
     own = [line for line in said if not line.startswith("==")]
-    return (own or said or ["it said nothing"])[-1][:300]
+    known = ncu.explain("\n".join(line for line in said if ncu.NO_KERNELS not in line))
+    if known or not own:
+        return known or ncu.explain("\n".join(said)) or (said or ["ncu said nothing"])[-1][:300]
+    return f"the profiled process failed: {own[-1][:300]}"
 
 
 def counters_record(
@@ -229,9 +260,8 @@ def counters_record(
 ) -> dict[str, Any]:
     """One JSON line of a cell: kernels, totals with stability, ratios, prediction, what is off."""
     said = told.get(cell.name, {})
-    mine = ncu.rows_of(rows, cell.name)
-    expect(mine, said.get("symbols", ()))
-    kernels = by_call(mine, launches)
+    kernels = by_call(ncu.rows_of(rows, cell.name), launches)
+    expect(kernels, said.get("symbols", ()))
     found = {
         name: {"value": median(values), **asdict(stability(_kind(name), values))}
         for name, values in totals(kernels).items()
@@ -256,7 +286,7 @@ def counters_record(
 
 
 def _kind(name: str) -> str:
-    return next(metric.kind for metric in METRICS if metric.name == name)
+    return metric(name).kind
 
 
 def predict_counters(
@@ -282,11 +312,22 @@ def predict_counters(
     return found
 
 
-def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
-    """A counters record under today's formulas: they may be better than those it was stored with.
+def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Counters records, the newest last; ValueError for one that this pagebench cannot read."""
+    for record in store.read_kind(files, "counters"):
+        missing = [name for name in FIELDS if name not in record]
+        if missing or record["schema"] != COUNTERS_SCHEMA:
+            wrong = f"lacks {', '.join(missing)}" if missing else f"has schema {record['schema']}"
+            raise ValueError(f"a counters record {wrong}; this pagebench reads {COUNTERS_SCHEMA}")
+        yield record
 
-    A kernel that is not registered here keeps what was stored.
+
+def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
+    """A counters record under today's formulas and tolerances: they may be better than its own.
+
+    A kernel that is not registered here keeps its prediction.
     """
+    record = record | {"total": _total_anew(record)}
     if record["axes"]["kernel"] not in kernel_names():
         return record
     cell = Cell.parse(record["cell"])
@@ -295,6 +336,14 @@ def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
     )
     counted = {name: float(entry["value"]) for name, entry in record["total"].items()}
     return record | {"predicted": predicted, "off": off(cell, counted, predicted)}
+
+
+def _total_anew(record: dict[str, Any]) -> dict[str, Any]:
+    again = record["how"]["launches"] > 1
+    return {
+        name: entry | {"stable": again and entry["spread"] <= TOLERANCE[_kind(name)]}
+        for name, entry in record["total"].items()
+    }
 
 
 def off(cell: Cell, measured: dict[str, float], predicted: dict[str, Any]) -> list[str]:
@@ -310,9 +359,16 @@ def off(cell: Cell, measured: dict[str, float], predicted: dict[str, Any]) -> li
 
 
 def imported(text: str) -> list[dict[str, Any]]:
-    """Counters records of a raw CSV page made elsewhere; its NVTX ranges name the cells."""
+    """Counters records of a raw CSV page made elsewhere; its NVTX ranges name the cells.
+
+    What a page cannot say is not there: the resolved kernel, so no LDG is predicted, and which
+    kernels the adapter would have promised.
+    """
     capability = _capability(text)
-    chip = chip_of(capability)
+    try:
+        chip = chip_of(capability)
+    except ValueError as error:
+        raise NcuError(str(error)) from error
     rows = ncu.parse(text, names_on(chip))
     cells = dict.fromkeys(name for row in rows for name in _cells_in(row.range_name))
     if not cells:
@@ -329,14 +385,11 @@ def imported(text: str) -> list[dict[str, Any]]:
 
 def _capability(text: str) -> tuple[int, int]:
     """The compute capability in a raw page's CC column."""
-    import csv
-
-    lines = [line for line in text.splitlines() if line.startswith('"') or line.startswith("ID,")]
-    table = list(csv.reader(lines))
-    if len(table) < 3 or "CC" not in table[0]:
-        raise NcuError(ncu.explain(text) or "this is no raw CSV page of ncu (--page raw --csv)")
-    major, minor = table[2][table[0].index("CC")].split(".")
-    return int(major), int(minor)
+    _, _, rows = ncu.read_page(text)
+    match = re.fullmatch(r"(\d+)\.(\d+)", rows[0].get("CC", ""))
+    if not match:
+        raise NcuError("this page has no compute capability (column CC): " + ncu.EXPORT)
+    return int(match[1]), int(match[2])
 
 
 def _cells_in(range_name: str) -> Iterable[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from pagebench.harness import report, store
 from pagebench.harness.ceilings import State, diagnose
 from pagebench.harness.dose import conclusion
-from pagebench.harness.profile import predicted_anew
+from pagebench.harness.profile import predicted_anew, read_counters
 from pagebench.harness.record import Record
 from pagebench.harness.stats import Summary, summarise
 from pagebench.profiles.ceilings import binding_sentence
@@ -23,17 +23,6 @@ Line = Mapping[str, Any]
 DOSE_SENTENCE = re.compile(r"^from step to step|^time moves by|^no |a count gives")
 # What of each kind is drawn; a record that lacks it is an error and not an empty cell.
 FIELDS = {
-    "counters": (
-        "cell",
-        "axes",
-        "predicted",
-        "total",
-        "ratios",
-        "kernels",
-        "how",
-        "environment",
-        "resolved",
-    ),
     "verdict": (
         "contrast",
         "knob",
@@ -153,7 +142,7 @@ def read(paths: Sequence[Path]) -> Recorded:
     found = Recorded(
         runs=runs,
         left_out=left_out,
-        counters=tuple(predicted_anew(dict(line)) for line in _lines(paths, "counters")),
+        counters=tuple(predicted_anew(dict(line)) for line in read_counters(paths)),
         verdicts=_lines(paths, "verdict"),
         ceilings=_lines(paths, "ceilings"),
         doses=tuple(map(_dose_anew, _lines(paths, "dose"))),

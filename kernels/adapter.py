@@ -21,7 +21,7 @@ class Call:
 
     `replan` plans the same call for a batch of other lengths; `run` then, and a graph captured
     before, answer for those. `resolved` says what was really chosen: kernel, splits, page size.
-    `symbols`: every device kernel of the call has one of these in its name (empty: not promised).
+    `symbols`: what the names of the call's device kernels contain, in order (empty: not promised).
     """
 
     run: Callable[[], object]

@@ -25,6 +25,16 @@ EXPECTED: dict[str, dict[str, int]] = {
     "cal_local": {"local_loads": WARP_LOADS, "local_stores": WARP_LOADS},
     "cal_bulk": {"tma": BULK_COPIES},
 }
+# What they read, 16 sectors a warp's load: past L1 every byte once, and cold from DRAM. The local
+# loads of cal_local stay out: how many of them miss L1 is not known.
+SECTORS, SECTOR_BYTES = 16, 32
+READ_LOADS = {
+    "cal_ldg": WARP_LOADS,
+    "cal_predicated": WARP_LOADS // 2,
+    "cal_async_ca": WARP_LOADS,
+    "cal_async_cg": WARP_LOADS,
+    "cal_bulk": BULK_COPIES * BULK_BYTES // (SECTORS * SECTOR_BYTES),
+}
 COUNTED = ("ldg", "ldg_active", "ldgsts", "ldgsts_active", "tma", "local_loads", "local_stores")
 
 

@@ -90,8 +90,9 @@ class FlashInferDecode:
             wrapper.plan(**_plan_arguments(planned))
 
         replan(batch)
-        resolved = self._resolved(batch, getattr(wrapper, "_plan_info", None))
-        symbols = (self.symbol, MERGE_SYMBOL)
+        plan = getattr(wrapper, "_plan_info", None)
+        resolved = self._resolved(batch, plan)
+        symbols = (self.symbol, MERGE_SYMBOL) if self._merges(plan) else (self.symbol,)
         if batch.q is None:
             return Call(_no_kv, None, replan, resolved, symbols)
         out = torch.empty_like(batch.q)
@@ -133,12 +134,16 @@ class FlashInferDecode:
             "backend": self.backend,
             "page_size": batch.lowered.page_size,
         }
-        if plan is not None and self.backend != "fa3":  # fa3's plan holds no split
-            tiles = int(plan[PLAN_TILES])
+        if plan is not None and self.backend != "fa3":
+            tiles, merges = int(plan[PLAN_TILES]), self._merges(plan)
             resolved["tiles"] = tiles
-            resolved["splits"] = -(-tiles // batch.shape.batch) if plan[PLAN_SPLITS] else 1
-            resolved |= _merge_blocks(batch) if plan[PLAN_SPLITS] else {}
+            resolved["splits"] = -(-tiles // batch.shape.batch) if merges else 1
+            resolved |= _merge_blocks(batch) if merges else {}
         return resolved
+
+    def _merges(self, plan: Sequence[int] | None) -> bool:
+        """Whether a merge kernel follows: where the plan splits contexts, and fa3's never does."""
+        return plan is not None and self.backend != "fa3" and bool(plan[PLAN_SPLITS])
 
 
 def _merge_blocks(batch: Batch) -> dict[str, str | int]:

@@ -209,7 +209,7 @@ class TritonDecode:
             out,
             lambda planned: indices.refill(planned.lowered),
             self._resolved(shape),
-            SYMBOLS,
+            SYMBOLS if splits > 1 else SYMBOLS[:1],
         )
 
     def _resolved(self, shape: Shape) -> dict[str, str | int]:
@@ -222,8 +222,14 @@ class TritonDecode:
             "block_n": tuning.block_n,
             "num_warps": tuning.num_warps,
             "num_stages": tuning.num_stages,
+            "module": self._module(shape),
             **{name: amount for name, amount in planted.items() if amount},
         }
+
+    def _module(self, shape: Shape) -> str:
+        """What is compiled: both kernels' compile-time arguments, for their names stay the same."""
+        constants = self.constants(shape) | {"SPIN_NS": shape.planted_ns}
+        return ", ".join(f"{name}={value}" for name, value in constants.items())
 
     def _decode(
         self, batch: Batch, indices: _Indices, out: Tensor, partial: Tensor, lse: Tensor

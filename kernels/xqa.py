@@ -58,7 +58,8 @@ class Xqa:
             xqa(**arguments)
 
         replan(batch)
-        return Call(run, out, replan, _resolved(batch, arguments["sm_count"]), ("kernel_mha",))
+        resolved = _resolved(batch, arguments["sm_count"]) | {"module": _module(batch)}
+        return Call(run, out, replan, resolved, ("kernel_mha",))
 
 
 def _refuses_heads(shape: Shape) -> str | None:
@@ -109,6 +110,20 @@ def _arguments(batch: Batch, out: Any) -> dict[str, Any]:
         "kv_layout": shape.kv_layout,
         "sm_count": multiprocessors(device),
     }
+
+
+def _module(batch: Batch) -> str:
+    """The compiled module: one a page size, type and group, and every one's kernel has one name."""
+    from flashinfer.jit.xqa import gen_xqa_module
+
+    assert batch.q is not None
+    assert batch.k is not None
+    shape, q = batch.shape, batch.q.dtype
+    return str(
+        gen_xqa_module(
+            q, batch.k.dtype, shape.page_size, shape.head_dim, shape.group, False, q
+        ).name
+    )
 
 
 def _resolved(batch: Batch, sm_count: int) -> dict[str, str | int]:

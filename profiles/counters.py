@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -51,15 +51,18 @@ def by_call(rows: Sequence[KernelRow], launches: int) -> list[list[KernelRow]]:
     return kernels
 
 
-def expect(rows: Iterable[KernelRow], symbols: Sequence[str]) -> None:
-    """CountError if a kernel is none of those that the adapter promised."""
-    strangers = [row.symbol for row in rows if not any(s in row.symbol for s in symbols)]
-    if symbols and strangers:
-        raise CountError(f"expected {', '.join(symbols)}; saw {', '.join(strangers)}")
+def expect(kernels: Sequence[Sequence[KernelRow]], symbols: Sequence[str]) -> None:
+    """CountError if a call's kernels are not those that the adapter promised, in their order."""
+    seen = [launches[0].symbol for launches in kernels]
+    promised = len(seen) == len(symbols) and all(map(str.__contains__, seen, symbols))
+    if symbols and not promised:
+        raise CountError(f"expected {', '.join(symbols)}; saw {', '.join(seen)}")
 
 
 def stability(kind: str, values: Sequence[float]) -> Stability:
-    """Judge repeated values of a counter of that kind."""
+    """Judge repeated values of a counter of that kind; one that was counted once is not stable."""
+    if len(values) < 2:
+        return Stability(False, 0.0)
     middle = median(values)
     spread = (max(values) - min(values)) / middle if middle else float(max(values) != min(values))
     return Stability(spread <= TOLERANCE[kind], round(spread, 6))
@@ -92,33 +95,34 @@ def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
     return found
 
 
-def _unstable(launches: Sequence[KernelRow]) -> list[str]:
-    """Counters of one kernel that did not repeat over its launches."""
-    names = [metric for metric in METRICS if launches[0].values.get(metric.name) is not None]
+def unstable(values: Mapping[str, Sequence[float | None]]) -> list[str]:
+    """Counters of one kernel, a value a launch, that did not repeat."""
     return [
         metric.name
-        for metric in names
-        if not stability(
-            metric.kind, [float(row.values.get(metric.name) or 0) for row in launches]
-        ).stable
+        for metric in METRICS
+        if metric.name in values
+        and not stability(metric.kind, [float(value or 0) for value in values[metric.name]]).stable
     ]
 
 
 def summary(kernels: Sequence[Sequence[KernelRow]]) -> list[dict[str, Any]]:
     """Each kernel of a call for a record: identity, launch facts, values a launch, stability."""
-    return [
-        {
-            "symbol": launches[0].symbol,
-            "grid": launches[0].grid,
-            "block": launches[0].block,
-            "launch": dict(launches[0].launch),
-            "passes": launches[0].passes,
-            "values": {
-                metric.name: [row.values.get(metric.name) for row in launches]
-                for metric in METRICS
-                if metric.name in launches[0].values
-            },
-            "unstable": _unstable(launches),
-        }
-        for launches in kernels
-    ]
+    return list(map(_entry, kernels))
+
+
+def _entry(launches: Sequence[KernelRow]) -> dict[str, Any]:
+    first = launches[0]
+    values = {
+        metric.name: [row.values.get(metric.name) for row in launches]
+        for metric in METRICS
+        if metric.name in first.values
+    }
+    return {
+        "symbol": first.symbol,
+        "grid": first.grid,
+        "block": first.block,
+        "launch": dict(first.launch),
+        "passes": first.passes,
+        "values": values,
+        "unstable": unstable(values),
+    }

@@ -78,7 +78,7 @@ METRICS = (
            "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
     Metric("dram_read_bytes", "byte", "traffic", "bytes read from DRAM", "dram__bytes_read.sum",
            {"gb202": "dram__bytes_op_read.sum"}),
-    Metric("dram_write_bytes", "byte", "rate", "bytes written to DRAM", "dram__bytes_write.sum",
+    Metric("dram_write_bytes", "byte", "traffic", "bytes written to DRAM", "dram__bytes_write.sum",
            {"gb202": "dram__bytes_op_write.sum"}),
     Metric("dram_busy_pct", "%", "rate", "share of cycles the DRAM was busy, not of its bytes",
            "dram__throughput.avg.pct_of_peak_sustained_elapsed"),

@@ -16,10 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagebench.profiles.counters import KernelRow
-from pagebench.profiles.metrics import LAUNCH, PASSES
+from pagebench.profiles.metrics import LAUNCH, PASSES, metric
 
 LEAST_VERSION = (2022, 1)  # the first whose raw CSV page has the form read here
 NVTX_COLUMN = "Push/Pop_Range"
+COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
+EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
+NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
+NOTHING = ("", "n/a", "nan", "-nan")
+MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
+NO_KERNELS = "No kernels were profiled"
 # What ncu says, and what to do about it.
 TROUBLE = (
     ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (a container: with "
@@ -31,7 +37,7 @@ TROUBLE = (
     ("lock file", "another user's lock is in the way: set TMPDIR to a folder of your own"),
     ("failed to connect to the CUDA driver", "no driver, or a stub libcuda.so first on the path"),
     ("Failed to find metric", "this ncu does not know a counter of this chip: use a newer ncu"),
-    ("No kernels were profiled", "no kernel matched between profiler start and stop"),
+    (NO_KERNELS, "no kernel matched between profiler start and stop"),
 )  # fmt: skip
 
 
@@ -84,8 +90,9 @@ def command(
 
 
 def explain(output: str) -> str | None:
-    """The remedy for what ncu printed, or None if it is nothing known."""
-    return next((remedy for sign, remedy in TROUBLE if sign in output), None)
+    """The remedy for what ncu itself printed, or None if it is nothing known."""
+    said = "\n".join(line for line in output.splitlines() if line.startswith("=="))
+    return next((remedy for sign, remedy in TROUBLE if sign in said), None)
 
 
 def export_csv(ncu: Path, report: Path) -> str:
@@ -101,39 +108,67 @@ def export_csv(ncu: Path, report: Path) -> str:
 
 
 def parse(text: str, names: Mapping[str, str]) -> list[KernelRow]:
-    """Rows of a raw CSV page. `names` maps ours to ncu's; NcuError where there are no kernels."""
-    lines = [line for line in text.splitlines() if line.startswith('"') or line.startswith("ID,")]
-    table = list(csv.reader(lines))
-    if len(table) < 3:
-        remedy = explain(text) or "no kernel matched between profiler start and stop"
-        raise NcuError(remedy)
-    header = table[0]
-    rows = [dict(zip(header, line, strict=True)) for line in table[2:]]
+    """Rows of a raw CSV page. `names` maps ours to ncu's.
+
+    NcuError where there are no kernels or none of our counters, or the page is not in base units
+    and the C locale.
+    """
+    header, units, rows = read_page(text)
+    if not set(header) & set(names.values()):
+        raise NcuError("this page holds none of our counters: profile with `pagebench profile`")
+    _check_units(dict(zip(header, units, strict=True)), names)
     nvtx = next((column for column in header if NVTX_COLUMN in column), None)
     return [_row(row, names, nvtx) for row in rows]
 
 
+def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
+    """Header, units and rows of a raw CSV page; NcuError where it is none or has no kernels."""
+    lines = [line for line in text.splitlines() if line.startswith(('"', "ID,"))]
+    table = list(csv.reader(lines))
+    header = table[0] if table else []
+    missing = [column for column in COLUMNS if column not in header]
+    if len(table) < 3 or missing:
+        raise NcuError(explain(text) or "this is no raw CSV page of ncu with kernels: " + EXPORT)
+    if any(len(line) != len(header) for line in table[1:]):
+        raise NcuError("a row of this page is cut off: " + EXPORT)
+    return header, table[1], [dict(zip(header, line, strict=True)) for line in table[2:]]
+
+
+def _check_units(units: Mapping[str, str], names: Mapping[str, str]) -> None:
+    for ours, column in names.items():
+        wanted = metric(ours).unit
+        if units.get(column, wanted) not in (wanted, ""):
+            raise NcuError(f"{column} is in {units[column]}, not {wanted}: {EXPORT}")
+
+
 def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> KernelRow:
+    passes = number(row.get(PASSES, ""))
     return KernelRow(
         symbol=row["Kernel Name"],
         grid=row["Grid Size"],
         block=row["Block Size"],
-        launch={ours: number(row.get(ncu, "")) for ours, ncu in LAUNCH.items()},
-        values={ours: number(row[ncu]) for ours, ncu in names.items() if ncu in row},
-        passes=None if number(row.get(PASSES, "")) is None else int(number(row[PASSES]) or 0),
+        launch={ours: number(row.get(column, "")) for ours, column in LAUNCH.items()},
+        values={ours: _value(ours, row[column]) for ours, column in names.items() if column in row},
+        passes=None if passes is None else int(passes),
         range_name=row.get(nvtx, "") if nvtx else "",
     )
 
 
+def _value(ours: str, text: str) -> float | None:
+    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %."""
+    value, kind = number(text), metric(ours)
+    impossible = value is not None and (
+        value > MOST_PER_CENT if kind.unit == "%" else value != int(value)
+    )
+    if impossible or (value is None and text.strip() not in NOTHING):
+        raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")
+    return value
+
+
 def number(text: str) -> float | None:
-    """A number of ncu's: thousands separators go, `n/a` and nothing are None."""
-    text = text.strip().replace(",", "")
-    if text in ("", "n/a", "nan", "-nan"):
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    """A number of ncu's in the C locale; None for `n/a`, nothing and what is no number."""
+    text = text.strip()
+    return float(text.replace(",", "")) if NUMBER.fullmatch(text) else None
 
 
 def rows_of(rows: Sequence[KernelRow], cell: str) -> list[KernelRow]:

@@ -64,6 +64,8 @@ def main() -> None:
             call = adapter.plan(batch, graph=graph)
             call.run()
             call.replan(batch)
+            if "module" in call.resolved:
+                print("module", call.resolved["module"])
 
 
 if __name__ == "__main__":

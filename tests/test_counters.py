@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,10 @@ from pagebench.profiles.metrics import (
     CHIPS,
     LAUNCH,
     METRICS,
+    PASSES,
     SINGLE_PASS,
     chip_of,
+    metric,
     names_on,
 )
 from pagebench.profiles.ncu import NcuError, Setting
@@ -67,8 +70,21 @@ def recorded() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("chip", CHIPS.values())
 def test_every_counter_is_in_nvidias_table_of_the_chip(chip: str) -> None:
     known = set(TABLES[chip])
-    for name, metric in names_on(chip).items():
-        assert metric.rsplit(".", 1)[0].split(".")[0] in known, f"{name} on {chip}"
+    for name, column in names_on(chip).items():
+        assert column.rsplit(".", 1)[0].split(".")[0] in known, f"{name} on {chip}"
+
+
+@pytest.mark.parametrize("chip", CHIPS.values())
+def test_counts_are_sums_and_shares_are_shares(chip: str) -> None:
+    for name, known in names_on(chip).items():
+        share = re.fullmatch(r"\w+\.(pct|avg\.pct_of_peak_sustained_(active|elapsed))", known)
+        assert bool(share) is (metric(name).unit == "%"), known
+        assert share or re.fullmatch(r"\w+\.sum", known), known
+
+
+def test_launch_facts_and_passes_are_columns_that_ncu_prints() -> None:
+    header, _, _ = ncu.read_page(ONE)
+    assert {*LAUNCH.values(), PASSES} <= set(header)
 
 
 def test_the_renamed_and_the_missing_counters_differ_by_chip() -> None:
@@ -192,9 +208,17 @@ def test_calls_that_are_not_alike_are_an_error_that_lists_what_was_seen(
 
 
 def test_an_unexpected_kernel_is_an_error() -> None:
-    expect([row("void decode<1>(int)")], ("decode", "merge"))
+    decode, merge = [row("void decode<1>(int)")], [row("merge")]
+    expect([decode, merge], ("decode", "merge"))
+    expect([[row("memset")]], ())  # nothing was promised
     with pytest.raises(CountError, match="expected decode; saw memset"):
-        expect([row("memset")], ("decode",))
+        expect([[row("memset")]], ("decode",))
+
+
+@pytest.mark.parametrize("seen", [["decode"], ["merge", "decode"], ["decode", "merge", "merge"]])
+def test_a_missing_kernel_another_order_and_one_too_many_are_errors(seen: list[str]) -> None:
+    with pytest.raises(CountError, match=f"expected decode, merge; saw {', '.join(seen)}"):
+        expect([[row(symbol)] for symbol in seen], ("decode", "merge"))
 
 
 def test_totals_add_kernels_launch_by_launch() -> None:
@@ -480,7 +504,7 @@ def test_a_stored_prediction_is_made_anew_when_it_is_read() -> None:
     joined = card.joined(cell, [H200 / "counters.jsonl"])["counters"]
     assert joined["off"] == []
     assert joined["predicted"]["ldg"] == joined["total"]["ldg"]["value"]
-    assert joined["total"] == stored["total"]
+    assert joined["total"]["ldg"] == stored["total"]["ldg"]
 
 
 def test_an_unknown_kernels_prediction_stays_as_it_was() -> None:
@@ -511,8 +535,21 @@ def test_a_line_of_counters_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -
 def test_two_page_sizes_of_xqa_are_two_binaries() -> None:
     by_cell = {record["cell"]: record for record in recorded()}
     small, large = by_cell["xqa_shared_p16"], by_cell["xqa_shared_p64"]
-    assert card.same_binary(small, small) == {"symbol": True, "launch": True, "resources": True}
+    assert set(card.same_binary(small, small).values()) == {True}
     assert card.same_binary(small, large)["launch"]
+    assert not card.same_binary(small, large)["module"]
+    near = card.same_binary(small, by_cell["xqa_shared_p32"])
+    assert near == {"module": False, "symbol": True, "launch": True, "resources": True}
+
+
+def test_kernels_whose_page_size_is_no_constant_are_one_binary() -> None:
+    by_cell = {record["cell"]: record for record in recorded()}
+    token, block = (
+        by_cell[f"fidecode_distinct{where}_p1_b32_l8192"] for where in ("", "_block128")
+    )
+    assert card.same_binary(token, block)["module"]
+    told = token | {"resolved": token["resolved"] | {"module": "one"}}
+    assert not card.same_binary(told, block | {"resolved": {"module": "another"}})["module"]
 
 
 def test_a_contrast_says_which_stable_counters_moved_and_if_the_binary_did() -> None:
@@ -577,6 +614,58 @@ def test_a_baseline_holds_and_a_changed_count_is_named(tmp_path: Path) -> None:
 
 def test_the_committed_baseline_is_that_of_the_committed_counters() -> None:
     assert baseline.changes(baseline.load(H200 / "baseline.json"), recorded()) == []
+
+
+def counted_kernels(*kernels: tuple[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
+    entries = [{"symbol": symbol, "values": values} for symbol, values in kernels]
+    return [{"cell": "c", "how": {"chip": "gh100"}, "kernels": entries}]
+
+
+BOTH = (("decode", {"ldg": [5.0, 5.0], "tma": [0.0, 0.0]}), ("merge", {"ldg": [2.0, 2.0]}))
+
+
+@pytest.mark.parametrize(("now", "change"), [
+    ((("decode", {"ldg": [6.0, 6.0], "tma": [0.0, 0.0]}), BOTH[1]), "decode: ldg was 5 and is 6"),
+    ((("decode", {"tma": [0.0, 0.0]}), BOTH[1]), "ldg was 5 and is not counted, or does not"),
+    ((("decode", {"ldg": [5.0, 6.0], "tma": [0.0, 0.0]}), BOTH[1]), "is not counted, or does not"),
+    ((("decode", {"ldg": [5.0], "tma": [0.0, 0.0]}), BOTH[1]), "is not counted, or does not"),
+    ((BOTH[0],), "merge: no longer runs"),
+    ((*BOTH, BOTH[1]), "merge #2: not in the baseline"),
+])  # fmt: skip
+def test_whatever_a_baseline_holds_must_be_there_again(now: Any, change: str) -> None:
+    kept = baseline.counts_of(counted_kernels(*BOTH))
+    assert baseline.changes(kept, counted_kernels(*BOTH)) == []
+    (line,) = baseline.changes(kept, counted_kernels(*now))
+    assert change in line
+
+
+def test_cells_of_a_baseline_that_were_not_counted_now_are_no_change() -> None:
+    kept = baseline.counts_of(counted_kernels(*BOTH)) | {"gh100 other decode": {"ldg": 1.0}}
+    assert baseline.changes(kept, counted_kernels(*BOTH)) == []
+
+
+@pytest.mark.parametrize("text", [
+    "[]", "5", '{"schema":1}', '{"schema":99,"counts":{}}', '{"counts":{}}',
+    '{"schema":1,"counts":5}', '{"schema":1,"counts":null}', '{"schema":1,"counts":[]}',
+    '{"schema":1,"counts":{"k":5}}', '{"schema":1,"counts":{"k":{"ldg":"x"}}}',
+    '{"schema":1,"counts":{"k":{"ldg":null}}}', "no JSON",
+])  # fmt: skip
+def test_a_malformed_baseline_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(ValueError, match=r"b\.json is no baseline.*--save-baseline makes one"):
+        baseline.load(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("environment", None), ("total", None), ("kernels", None), ("schema", 99),
+])  # fmt: skip
+def test_a_counters_record_that_cannot_be_read_is_an_error_of_one_line(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    line = {name: entry for name, entry in recorded()[0].items() if name != field}
+    store.append_line(tmp_path / "c.jsonl", line if value is None else line | {field: value})
+    with pytest.raises(ValueError, match=f"a counters record .*{field}"):
+        card.joined(line["cell"], [tmp_path / "c.jsonl"])
 
 
 def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def bound_calls(release: str, *, script: str | None = None) -> subprocess.Comple
     if not tree.exists():
         pytest.skip(f"FlashInfer {release} is not unpacked: run `make test`")
     words = ["-c", script] if script else [str(SCRIPT)]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    environment = {**os.environ, "PYTHONPATH": str(tree), "FLASHINFER_CUDA_ARCH_LIST": "9.0a"}
     return subprocess.run([sys.executable, *words], env=environment, text=True, capture_output=True)
 
 
@@ -37,6 +37,11 @@ def test_every_call_of_ours_fits_the_real_signatures(release: str) -> None:
     assert {"use_cuda_graph", "paged_kv_indices_buffer", "use_tensor_cores"} <= seen["__init__"]
     assert {"q", "paged_kv_cache", "out"} <= seen["run"]
     assert {"sm_count", "kv_layout", "semaphores", "page_table"} <= seen["xqa"]
+    modules = {words[1] for words in calls if words[0] == "module"}
+    assert [sum(f"_page_size_{page}_" in module for module in modules) for page in (16, 64)] == [
+        1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("release", RELEASES)

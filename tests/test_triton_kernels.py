@@ -300,8 +300,9 @@ def test_resolved_names_what_is_planted_and_nothing_else() -> None:
     assert plain.keys().isdisjoint({"planted_loads", "planted_ns"})
     loads = TRITONTILE._resolved(Shape(8, 4096, 16, planted_loads=8))
     spin = TRITONTILE._resolved(Shape(8, 4096, 16, planted_ns=500))
-    assert loads == plain | {"planted_loads": 8}
-    assert spin == plain | {"planted_ns": 500}
+    assert loads | {"module": ""} == plain | {"planted_loads": 8, "module": ""}
+    assert spin | {"module": ""} == plain | {"planted_ns": 500, "module": ""}
+    assert len({plain["module"], loads["module"], spin["module"]}) == 3
 
 
 @pytest.mark.parametrize("kv_len", [1, 64, 4096, 8192, 131072])

@@ -1,0 +1,79 @@
+"""A report of Nsight Compute (.ncu-rep) as the raw CSV page, by ncu or by NVIDIA's ncu-report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pagebench.profiles import ncu
+from pagebench.profiles.ncu import NcuError
+
+CAPABILITY = "device__attribute_compute_capability_"
+
+
+def csv_page(report: Path) -> str:
+    """The page that `ncu --import` prints, in base units; NcuError where neither can read it."""
+    if shutil.which("ncu"):
+        return ncu.export_csv(ncu.find_ncu(), report)
+    try:
+        import ncu_report
+    except ImportError as error:
+        raise NcuError(
+            "an .ncu-rep is read by Nsight Compute or by ncu-report: install one of them (pip "
+            "install ncu-report), or where it was made " + ncu.EXPORT
+        ) from error
+    try:
+        actions = list(_actions(ncu_report.load_report(str(report))))
+    except Exception as error:  # of the library's own making
+        raise NcuError(f"ncu-report cannot read this report: {error}") from error
+    return _page(actions)
+
+
+def _actions(context: Any) -> Iterator[Any]:
+    for range_ in map(context.range_by_idx, range(context.num_ranges())):
+        yield from map(range_.action_by_idx, range(range_.num_actions()))
+
+
+def _page(actions: list[Any]) -> str:
+    """Header, units, and a row a kernel; a counter that one lacks is n/a."""
+    metrics = sorted({name for action in actions for name in action.metric_names()})
+    units = {
+        name: action.metric_by_name(name).unit()
+        for action in actions
+        for name in action.metric_names()
+    }
+    text = io.StringIO()
+    page = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    page.writerow([*ncu.COLUMNS, "CC", ncu.NVTX_COLUMN, *metrics])
+    page.writerow([""] * (len(ncu.COLUMNS) + 2) + [units[name] for name in metrics])
+    for action in actions:
+        page.writerow([*_identity(action), *(_text(action, name) for name in metrics)])
+    return text.getvalue()
+
+
+def _identity(action: Any) -> tuple[str, ...]:
+    capability = ".".join(_text(action, f"{CAPABILITY}{part}") for part in ("major", "minor"))
+    grid, block = (_extent(action, what) for what in ("grid", "block"))
+    return action.name(action.NameBase_DEMANGLED), grid, block, capability, _ranges(action)
+
+
+def _extent(action: Any, what: str) -> str:
+    sizes = (_text(action, f"launch__{what}_dim_{axis}") for axis in "xyz")
+    return f"({', '.join(sizes)})"
+
+
+def _ranges(action: Any) -> str:
+    """The names of the NVTX push/pop ranges that the kernel was launched in."""
+    state = action.nvtx_state()
+    domains = map(state.domain_by_id, state.domains()) if state else ()
+    return " ".join(name for domain in domains for name in domain.push_pop_ranges())
+
+
+def _text(action: Any, name: str) -> str:
+    found = action.metric_by_name(name)
+    value = found.value() if found is not None else None
+    return "n/a" if value is None else str(value)

@@ -1,0 +1,363 @@
+"""The Nsight Compute driver without a GPU: a stand-in for ncu that exports recorded pages."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagebench.harness import calibrate, counting, profile, store
+from pagebench.harness.cell import Cell
+from pagebench.harness.counting import Wanted, count
+from pagebench.kernels.device import Device
+from pagebench.profiles.metrics import SINGLE_PASS, names_on
+from pagebench.profiles.ncu import NcuError
+
+DATA = Path(__file__).parent / "data"
+PAGE = (DATA / "ncu_xqa_shared_p16.csv").read_text()
+GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))
+NAME = "xqa_shared_p16"
+RESOLVED = {"kernel": "kernel_mha (mha.cu)", "splits": 1, "page_size": 16}
+TOLD = {"cell": NAME, "resolved": RESOLVED, "symbols": ["kernel_mha"]}
+FACTS = {"gpu": GPU.name, "uuid": "GPU-1", "capability": [9, 0]}
+Fake = Callable[..., Path]
+
+
+def edited(page: str = PAGE, /, **columns: str) -> str:
+    """A raw page with other values in columns, named as ours or as `passes`."""
+    table = list(csv.reader(line for line in page.splitlines() if line.startswith('"')))
+    known = names_on("gh100") | {"passes": "profiler__replayer_passes", "symbol": "Kernel Name"}
+    for ours, value in columns.items():
+        at = table[0].index(known[ours])
+        for row in table[2:]:
+            row[at] = value
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(table)
+    return text.getvalue()
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Puts the stand-in on the PATH; call it with what the next processes are to do."""
+    tool = tmp_path / "bin" / "ncu"
+    tool.parent.mkdir()
+    source = Path(__file__).with_name("fake_ncu.py").read_text()
+    tool.write_text(f"#!{sys.executable}\n{source}")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(profile, "gpu_facts", lambda device: FACTS)
+    monkeypatch.chdir(tmp_path)
+
+    def plan(*told: dict[str, Any] | str, **changes: Any) -> Path:
+        say = [line if isinstance(line, str) else json.dumps(line) for line in told or (TOLD,)]
+        wanted = {"version": "2025.3.1", "pages": {"": PAGE}, "say": say, "code": 0, "report": True}
+        tool.with_name("ncu.json").write_text(json.dumps(wanted | changes))
+        return tool.with_name("commands.jsonl")
+
+    return plan
+
+
+def wanted(how: str = "card", *names: str, **changes: Any) -> Wanted:
+    cells = tuple(map(Cell.parse, names or (NAME,)))
+    return Wanted(**{"cells": cells, "device": GPU, "how": how, "launches": 2, "l2": "cold",
+                     "keep": None, "import_": None, "kernel_file": None} | changes)  # fmt: skip
+
+
+def option(words: list[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+# --- one profiled process ---------------------------------------------------------------------
+
+
+def test_a_record_holds_counts_prediction_and_how_it_was_counted(fake: Fake) -> None:
+    fake('==PROF== Profiling "kernel_mha" - 0: 0%....50%....100% - 6 passes', TOLD)
+    said: list[str] = []
+    (record,) = count(wanted(), said.append)
+    assert record["total"]["ldg"] == {"value": 407_552, "stable": True, "spread": 0}
+    assert (record["predicted"]["ldg"], record["off"]) == (407_552, [])
+    how = record["how"]
+    assert (how["ncu"], how["chip"], how["replay_mode"]) == ("2025.3.1", "gh100", "kernel")
+    assert (how["cache_control"], how["clock_control"], how["l2"]) == ("all", "none", "cold")
+    assert (how["launches"], how["cells"]) == (2, 1)
+    assert said[0] == "profiled kernel_mha in 6 passes"
+    assert said[1].startswith("counters are not calibrated")
+
+
+def test_ncu_replays_what_once_calls_with_clocks_left_alone(fake: Fake) -> None:
+    commands = fake()
+    count(wanted(), str)
+    (words,) = map(json.loads, commands.read_text().splitlines())
+    assert option(words, "--profile-from-start") == "off"
+    assert option(words, "--replay-mode") == "kernel"
+    assert option(words, "--cache-control") == "all"
+    assert option(words, "--clock-control") == "none"
+    assert option(words, "--check-exit-code") == "1"
+    assert "--nvtx" in words
+    assert set(names_on("gh100").values()) <= set(option(words, "--metrics").split(","))
+    child = words[words.index("once") :]
+    assert child[1] == NAME
+    assert (option(child, "--launches"), option(child, "--l2")) == ("2", "cold")
+
+
+def test_a_cell_that_failed_costs_its_own_record_alone(fake: Fake) -> None:
+    other = "xqa_shared_p64"
+    fake(TOLD, {"cell": other, "status": "crashed", "reason": "out of memory"})
+    said: list[str] = []
+    (record,) = count(wanted("card", NAME, other), said.append)
+    assert record["cell"] == NAME
+    assert f"crashed: {other}: out of memory" in said
+
+
+def test_where_every_cell_failed_there_is_no_record_and_each_is_named(fake: Fake) -> None:
+    fake({"cell": NAME, "status": "wrong", "reason": "off by 3"}, report=False, code=1)
+    said: list[str] = []
+    assert count(wanted(), said.append) == []
+    assert said == [f"wrong: {NAME}: off by 3"]
+
+
+def test_a_cell_that_the_process_did_not_reach_is_lost(fake: Fake) -> None:
+    fake(TOLD)
+    said: list[str] = []
+    assert len(count(wanted("card", NAME, "xqa_shared_p64"), said.append)) == 1
+    assert "lost: xqa_shared_p64: the process said nothing of it" in said
+
+
+@pytest.mark.parametrize("symbols", [["merge"], ["kernel_mha", "merge"]])
+def test_kernels_that_were_not_promised_or_are_missing_are_listed(
+    symbols: list[str], fake: Fake
+) -> None:
+    fake(TOLD | {"symbols": symbols})
+    said: list[str] = []
+    assert count(wanted(), said.append) == []
+    (line,) = [text for text in said if text.startswith("wrong: ")]
+    assert f"{NAME}: expected {', '.join(symbols)}; saw kernel_mha(" in line
+
+
+# --- what goes wrong --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("said", "code", "remedy"), [
+    ((DATA / "ncu_no_permission.txt").read_text(), 1, "NVreg_RestrictProfilingToAdminUsers=0"),
+    ((DATA / "ncu_no_permission.txt").read_text(), 0, "NVreg_RestrictProfilingToAdminUsers=0"),
+    ("==WARNING== No kernels were profiled.", 0, "no kernel matched"),
+    ("==ERROR== Something that nobody has seen", 1, "Something that nobody has seen"),
+    ("RuntimeError: CUDA out of memory\n==WARNING== No kernels were profiled.\n"
+     "==ERROR== The application returned an error code (1).", 1, "failed: RuntimeError: CUDA out"),
+    ("a lock file of the child's own\n==ERROR== The application returned an error code (1).", 1,
+     "failed: a lock file of the child's own"),
+    (json.dumps(TOLD), 1, "ncu said nothing"),
+])  # fmt: skip
+def test_trouble_is_one_line_that_names_the_cause(
+    said: str, code: int, remedy: str, fake: Fake
+) -> None:
+    fake(*said.splitlines(), code=code, report=False)
+    with pytest.raises(ValueError, match=remedy) as caught:
+        count(wanted(), str)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_ncu_that_is_missing_or_too_old_is_named(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(version="2021.3.0")
+    with pytest.raises(ValueError, match=r"ncu 2021\.3 is too old: use 2022 or later"):
+        count(wanted(), str)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ValueError, match="ncu is not on the PATH"):
+        count(wanted(), str)
+
+
+@pytest.mark.parametrize(("changes", "match"), [
+    ({"l2": "warm"}, "--single-pass"),
+    ({"how": "audit", "l2": "warm"}, "leave out --l2"),
+    ({"how": "single", "keep": Path("r.ncu-rep")}, "--keep"),
+    ({"how": "audit", "keep": Path("r.ncu-rep")}, "--keep"),
+    ({"cells": ()}, "none of these cells"),
+    ({"keep": Path("ncu.json/r.ncu-rep")}, "--keep ncu.json/r.ncu-rep"),
+])  # fmt: skip
+def test_wishes_that_do_not_go_together_are_refused_before_anything_is_counted(
+    changes: dict[str, Any], match: str, fake: Fake, tmp_path: Path
+) -> None:
+    commands = fake()
+    (tmp_path / "ncu.json").touch()
+    with pytest.raises(ValueError, match=match):
+        count(wanted(**changes), str)
+    assert not commands.exists()
+
+
+def test_a_report_is_kept_where_it_was_wished(fake: Fake, tmp_path: Path) -> None:
+    fake()
+    count(wanted(keep=Path("kept/xqa")), str)
+    assert (tmp_path / "kept" / "xqa.ncu-rep").read_text() == PAGE
+
+
+# --- single passes, audit, calibration --------------------------------------------------------
+
+
+def test_single_passes_are_a_process_each_and_become_one_record(fake: Fake) -> None:
+    commands = fake(pages={"": edited(passes="1")})
+    (record,) = count(wanted("single"), str)
+    processes = list(map(json.loads, commands.read_text().splitlines()))
+    assert len(processes) == len(SINGLE_PASS)
+    for words, group in zip(processes, SINGLE_PASS.values(), strict=True):
+        assert option(words, "--cache-control") == "none"
+        counters = {name for name in option(words, "--metrics").split(",") if "__" in name}
+        assert set(names_on("gh100", group).values()) <= counters
+        assert (
+            not set(names_on("gh100").values()) - set(names_on("gh100", group).values()) & counters
+        )
+    assert (record["how"]["replay_mode"], record["how"]["cache_control"]) == ("single pass", "none")
+    counted = {name for group in SINGLE_PASS.values() for name in group} - {"dram_busy_pct"}
+    assert set(record["total"]) == counted
+    (kernel,) = record["kernels"]
+    assert set(kernel["values"]) == counted | {"dram_busy_pct"}
+
+
+def test_a_group_that_took_more_than_one_pass_is_refused(fake: Fake) -> None:
+    fake()
+    with pytest.raises(ValueError, match="took 6 passes here and not one"):
+        count(wanted("single"), str)
+
+
+def test_the_audit_compares_dram_bytes_after_the_flush_and_without(fake: Fake) -> None:
+    cold, warm = (edited(passes="1", dram_read_bytes=each) for each in ("33,600,000", "9,000"))
+    fake(pages={"warm": warm, "cold": cold})
+    (record,) = count(wanted("audit"), str)
+    distinct = 8192 * 8 * 2 * 128 * 2
+    assert record["distinct_kv_bytes"] == distinct
+    assert record["cold_over_distinct"] == round(33_600_000 / distinct, 4)
+    assert record["warm_over_distinct"] == round(9_000 / distinct, 4)
+    assert record["flushed"]
+
+
+def test_a_flush_that_leaves_more_than_two_per_cent_in_the_cache_is_found(fake: Fake) -> None:
+    distinct = 8192 * 8 * 2 * 128 * 2
+    for share, flushed in ((0.981, True), (0.979, False)):
+        read = f"{int(share * distinct):,}"
+        fake(pages={"": edited(passes="1", dram_read_bytes=read)})
+        (record,) = count(wanted("audit"), str)
+        assert record["flushed"] is flushed
+
+
+def test_what_a_calibration_found_wrong_is_nowhere_in_the_record(fake: Fake) -> None:
+    line = {"kind": "calibration", "gpu": GPU.name, "ncu": "2025.3.1",
+            "disagree": ["ldg: [1.0, 1.0] in cal_ldg, which executes 2"]}  # fmt: skip
+    store.append_line(calibrate.CALIBRATIONS, line)
+    fake()
+    (record,) = count(wanted(), str)
+    assert (record["calibrated"], record["distrusted"]) == (True, ["ldg"])
+    assert "ldg" not in record["total"]
+    assert all("ldg" not in kernel["values"] for kernel in record["kernels"])
+
+
+def test_the_newest_calibration_of_that_gpu_and_ncu_counts(tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    for gpu, version, date in ((GPU.name, "1", "b"), (GPU.name, "1", "a"), ("other", "1", "c")):
+        store.append_line(file, {"kind": "calibration", "gpu": gpu, "ncu": version,
+                                 "disagree": [], "started": date})  # fmt: skip
+    found = calibrate.newest(GPU.name, "1", (file,))
+    assert found is not None
+    assert found["started"] == "b"
+    assert calibrate.newest(GPU.name, "2", (file,)) is None
+
+
+# --- import -----------------------------------------------------------------------------------
+
+
+def imported(page: str, tmp_path: Path) -> list[dict[str, Any]]:
+    file = tmp_path / "page.csv"
+    file.write_text(page)
+    return count(wanted(import_=file, cells=()), str)
+
+
+def one_launch(page: str) -> str:
+    return "\n".join(page.splitlines()[:3])
+
+
+def units(page: str, old: str, new: str) -> str:
+    head, second, *rest = page.splitlines()
+    return "\n".join([head, second.replace(f'"{old}"', f'"{new}"'), *rest])
+
+
+def test_what_was_counted_once_is_not_stable(tmp_path: Path) -> None:
+    (record,) = imported(one_launch(PAGE), tmp_path)
+    assert not any(entry["stable"] for entry in record["total"].values())
+    from pagebench.harness.baseline import counts_of
+    from pagebench.harness.card import counters_card
+
+    assert not any(counts_of([record]).values())
+    card = counters_card(record)
+    assert "counted once" in card
+    assert "neither calibrated nor its kernels checked" in card
+
+
+@pytest.mark.parametrize(("page", "match"), [
+    (units(PAGE, "byte", "Mbyte"), "is in Mbyte, not byte: export with LC_ALL=C"),
+    (edited(ldg="407.552"), "ldg of 407.552 inst: numbers are not of the C locale"),
+    (edited(ldg="407.552.123"), "numbers are not of the C locale"),
+    (edited(l2_hit_all_pct="9,138"), "numbers are not of the C locale"),
+    (PAGE.replace('"CC"', '"CD"'), "no compute capability"),
+    (PAGE.replace('"9.0"', '""'), "no compute capability"),
+    (PAGE.replace('"9.0"', '"7.5"'), "no counters are mapped"),
+    (PAGE.replace('"Grid Size"', '"Size"'), "no raw CSV page"),
+    (PAGE.replace("smsp__", "x__").replace("l1tex__", "x__").replace("lts__", "x__")
+     .replace("dram__", "x__").replace("sm__", "x__"), "none of our counters"),
+    (PAGE[:-400], "cut off"),
+    ("", "no raw CSV page"),
+])  # fmt: skip
+def test_a_page_that_would_be_misread_is_refused_in_one_line(
+    page: str, match: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=match) as caught:
+        imported(page, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert "page.csv: " in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_page_that_a_shell_wrote_in_its_own_encoding_is_read(
+    encoding: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.csv"
+    file.write_text(PAGE, encoding=encoding)
+    (record,) = count(wanted(import_=file, cells=()), str)
+    assert record["total"]["ldg"]["value"] == 407_552
+
+
+def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:
+    from pagebench.harness.card import counters_card
+
+    page = PAGE.replace('"launch__registers_per_thread"', '"launch__other"')
+    (record,) = imported(page, tmp_path)
+    assert "registers" not in counters_card(record)
+
+
+def test_a_missing_report_is_named_before_a_tool_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.ncu-rep: No such file"):
+        count(wanted(import_=tmp_path / "none.ncu-rep", cells=()), str)
+
+
+def test_a_report_that_no_tool_can_read_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "r.ncu-rep"
+    file.write_bytes(b"no report")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    with pytest.raises(ValueError, match="pip install ncu-report"):
+        count(wanted(import_=file, cells=()), str)
+
+
+def test_counting_says_what_it_refuses_as_a_value_error() -> None:
+    def refuse() -> None:
+        raise NcuError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        counting.as_value_error(refuse)
