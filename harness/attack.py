@@ -26,12 +26,17 @@ FITS = {
     (True, True): "unclear",
 }
 SCALING = {
-    "scales": "one cost for each unit of that work fits all three contexts, as it would for any "
-    "work that grows with the context",
+    "scales": "one cost for each {work} that B is predicted to do beyond A fits all three contexts",
     "constant": "one time fits all three contexts: a fixed cost",
-    "neither": "neither a fixed cost nor one in proportion to the work fits",
-    "unclear": "both a fixed cost and one in proportion to the work fit: the intervals are wide",
+    "neither": "neither a fixed cost nor one for each {work} that B does beyond A fits",
+    "unclear": "both a fixed cost and one for each {work} that B does beyond A fit: the intervals "
+    "are wide",
 }
+SCALING_BESIDES = (
+    "so would a cost of anything else that a tile does, for all of it grows with the context: "
+    "this singles out no counter"
+)
+WORK_NAMES = {"ldg": "global load (LDG)", "index_entries": "index entry"}
 Pair = tuple[Cell, Cell]
 Progress = Callable[[str], None]
 
@@ -154,7 +159,13 @@ def _scaling(variants: list[dict[str, Any]]) -> tuple[str, list[str]]:
         [[low / w, high / w] for (low, _, high), w in zip(deltas, work, strict=True)]
     )
     word = FITS[scales, _share([[low, high] for low, _, high in deltas])]
-    return word, [*lines, SCALING[word]]
+    said = [scaling_sentence(word, next(iter(variants[1]["work"])))]
+    return word, [*lines, *said, *([SCALING_BESIDES] if word == "scales" else [])]
+
+
+def scaling_sentence(word: str, work: str) -> str:
+    """What a word of SCALING means, with the name of the work that was predicted."""
+    return SCALING[word].format(work=WORK_NAMES.get(work, work))
 
 
 def _nothing(given: dict[str, Any], lines: list[str]) -> tuple[str, list[str]]:

@@ -18,6 +18,8 @@ from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
 
+MOST_SYMBOL = 90  # so that it fits a line of 100 after its indent
+
 
 # What a ratio is made of: it repeats where both do.
 RATIO_OF = {
@@ -88,7 +90,20 @@ def _kernel(kernel: dict[str, Any]) -> list[str]:
         for name in SHOWN_RATES
         if (values := kernel["values"].get(name)) and values[0] is not None
     ]
-    return [f"  {kernel['symbol'][:100]}", f"    {', '.join(facts)}", f"    {', '.join(rates)}"]
+    return [
+        f"  {short_symbol(kernel['symbol'])}",
+        f"    {', '.join(facts)}",
+        f"    {', '.join(rates)}",
+    ]
+
+
+def short_symbol(symbol: str) -> str:
+    """A symbol without what is beyond MOST_SYMBOL characters, cut where a parameter ends."""
+    if len(symbol) <= MOST_SYMBOL:
+        return symbol
+    kept = symbol[:MOST_SYMBOL]
+    end = max(kept.rfind(mark) + len(mark) for mark in ("<", "(", ", "))
+    return f"{kept[:end].rstrip()}…" if end > 1 else f"{kept}…"
 
 
 def _resources(launch: dict[str, float | None]) -> list[str]:
@@ -108,7 +123,8 @@ def _resources(launch: dict[str, float | None]) -> list[str]:
 
 def counters_card(record: dict[str, Any]) -> str:
     """A counters record as text."""
-    lines = [record["cell"], *kernel_lines(record), f"  predicted {_predicted(record)}"]
+    above = [*kernel_lines(record), f"  predicted {_predicted(record)}"]
+    lines = [record["cell"], *(report.fold(line, 6) for line in above)]
     several = len(record["kernels"])
     columns = [f"kernel {n + 1}" for n in range(several)] if several > 1 else []
     total = "call" if several > 1 else "value"
@@ -118,7 +134,7 @@ def counters_card(record: dict[str, Any]) -> str:
             [(f"  {row[0]}", *row[1:]) for row in counters_table(record)],
         )
     )
-    return "\n".join([*lines, f"  {_how(record)}"])
+    return "\n".join([*lines, report.fold(f"  {_how(record)}", 4)])
 
 
 def _predicted(record: dict[str, Any]) -> str:
@@ -346,35 +362,43 @@ def _is_usual(record: Record) -> bool:
 
 def joined_card(card: dict[str, Any]) -> str:
     """Timing, counters and prediction of a cell as text."""
-    lines = [card["cell"]]
-    timing, counters = card["timing"], card["counters"]
-    if timing:
-        lines += [
-            f"  asked     {_words(timing['axes'])}",
-            f"  resolved  {_words(card['resolved'])}",
-        ]
-        low, high = timing["low_us"], timing["high_us"]
-        interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
-        lines.append(
-            f"  time      {timing['time_us']:.2f} us{interval}, floor {timing['floor_us']:.2f} "
-            f"({timing['clock']}, {timing['l2']})"
-        )
-        lines.append(f"            {_whence(timing, timing['started'])}")
-        lines.append(_bandwidth(timing, counters, card["ceiling_gbps"]))
-        if card["binds"]:
-            lines.append(f"  binds     {card['binds']['sentence']}")
-        if timing["note"]:
-            lines.append(f"  note      {timing['note']}")
-    else:
-        lines.append(f"  no timing: pagebench run {card['cell']}")
+    counters = card["counters"]
+    lines = [card["cell"], *_folded(_timing_lines(card))]
     if counters:
-        lines.append(f"  counters  {_whence(counters, counters.get('written', ''), timing)}")
+        lines += _folded([_counted_where(card)])
         lines.append(counters_card(counters).partition("\n")[2])
     else:
         lines.append(f"  no counters: make ncu CELL={card['cell']}")
     if "against" in card:
-        lines += _contrast_lines(card["against"])
+        lines += _folded(_contrast_lines(card["against"]))
     return "\n".join(lines)
+
+
+def _folded(lines: Iterable[str]) -> list[str]:
+    return [report.fold(line, 12) for line in lines]
+
+
+def _counted_where(card: dict[str, Any]) -> str:
+    counters = card["counters"]
+    return f"  counters  {_whence(counters, counters.get('written', ''), card['timing'])}"
+
+
+def _timing_lines(card: dict[str, Any]) -> list[str]:
+    timing = card["timing"]
+    if not timing:
+        return [f"  no timing: pagebench run {card['cell']}"]
+    low, high = timing["low_us"], timing["high_us"]
+    interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
+    return [
+        f"  asked     {_words(timing['axes'])}",
+        f"  resolved  {_words(card['resolved'])}",
+        f"  time      {timing['time_us']:.2f} us{interval}, floor {timing['floor_us']:.2f} "
+        f"({timing['clock']}, {timing['l2']})",
+        f"            {_whence(timing, timing['started'])}",
+        _bandwidth(timing, card["counters"], card["ceiling_gbps"]),
+        *([f"  binds     {card['binds']['sentence']}"] if card["binds"] else []),
+        *([f"  note      {timing['note']}"] if timing["note"] else []),
+    ]
 
 
 def _is_of(counters: dict[str, Any], timing: dict[str, Any]) -> bool:

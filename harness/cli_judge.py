@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -71,7 +68,7 @@ def judge(
     if as_json:
         print_json(records)
     for record in () if as_json else records:
-        print(f"{record['headline']}: {' against '.join(record['cells'])}")
+        print(reports.fold(f"{record['headline']}: {' against '.join(record['cells'])}", 2))
         print_reasons(record["because"])
     verdicts = reports.counted(len(records), "verdict")
     say(f"{verdicts} in {path}, after the processes behind")
@@ -118,9 +115,8 @@ def dose(
 
 def print_reasons(lines: Iterable[str]) -> None:
     """A line each, indented; on a terminal folded to its width, elsewhere uncut."""
-    width = get_terminal_size().columns if sys.stdout.isatty() else 10**6
     for line in lines:
-        print(fill(line, width, initial_indent="  ", subsequent_indent="    "))
+        print(reports.fold(f"  {line}", 4))
 
 
 def dose_text(record: dict[str, Any]) -> str:
@@ -133,7 +129,8 @@ def dose_text(record: dict[str, Any]) -> str:
         for name, values in record["counters"].items()
     ]
     heads = (record["knob"], *record["values"])
-    return f"{record['regime']}: the time follows {follows(record)}\n{reports.plain(heads, rows)}"
+    head = reports.fold(f"{record['regime']}: the time follows {follows(record)}", 2)
+    return f"{head}\n{reports.plain(heads, rows)}"
 
 
 def attack(
@@ -165,7 +162,7 @@ def attack(
     if as_json:
         print_json([record])
         return
-    print(f"{record['word']}: {' against '.join(record['cells'])}")
+    print(reports.fold(f"{record['word']}: {' against '.join(record['cells'])}", 2))
     print_reasons(record["because"])
 
 

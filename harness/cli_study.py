@@ -22,7 +22,10 @@ def study(
     ] = False,
     device: DeviceName = "auto",
 ) -> None:
-    """One page of verdicts, tables and figures from records, beside those of the seed's study."""
+    """One page of verdicts, tables and figures from records.
+
+    Beside them stand figures of the seed, the study on an RTX 5060 Ti that this suite began from.
+    """
     if files and measure:
         raise ValueError("--measure makes its own records: without results files")
     if not files and not measure:

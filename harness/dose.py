@@ -140,7 +140,9 @@ def sentences(
     steps: Sequence[Step], counters: dict[str, list[float]], tried: Sequence[Explanation]
 ) -> list[str]:
     """What was measured at each step, and what each candidate would give there."""
-    moved = ", ".join(f"{s.middle_us:+.1f} [{s.low_us:+.1f}, {s.high_us:+.1f}]" for s in steps)
+    moved = ", ".join(
+        f"{signed(s.middle_us)} [{signed(s.low_us)}, {signed(s.high_us)}]" for s in steps
+    )
     lines = [f"from step to step, of interleaved samples, time moves by {moved} us"]
     if not counters:
         return [*lines, "no stable counter is known to move over these cells"]
@@ -165,8 +167,9 @@ def _candidate(each: Explanation, alike: dict[str, tuple[str, ...]]) -> str:
     verdict = "fits every step" if each.fits else "does not fit"
     if each.fits and not each.tested:
         verdict += ", with as many costs as steps where they move: where is tested, the cost is not"
-    return f"{names} at {costs} a count gives {_signed(each.steps_us)} us: {verdict}"
+    return f"{names} at {costs} a count gives {', '.join(map(signed, each.steps_us))} us: {verdict}"
 
 
-def _signed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value + 0.0:+.1f}".replace("-0.0", "+0.0") for value in values)
+def signed(us: float) -> str:
+    """To a tenth of a microsecond, with its sign; what rounds to zero has a plus."""
+    return f"{round(us, 1) + 0.0:+.1f}"

@@ -25,6 +25,7 @@ BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 MARKERS = "osD^vPX*<"
+LINES = ("-", "--", "-.", ":")
 STYLE: dict[Any, Any] = {
     "font.size": 10.5,
     "axes.titlesize": 10.5,
@@ -41,27 +42,32 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`svg` is an element to put into a page as it is; `alt` says in words what it shows."""
+    """`svg` is an element to put into a page as it is; `alt` says in words what it shows.
+
+    `gpus` are those that its numbers are of.
+    """
 
     name: str
     alt: str
     svg: str
+    gpus: tuple[str, ...] = ()
 
 
 def ladder(
     name: str,
     alt: str,
     times: Mapping[str, Summary],
-    ldg: Mapping[str, float],
+    counters: Mapping[str, Mapping[str, float]],
     knob: str = "tokens a page",
 ) -> Figure:
-    """Time in us, and below it LDG where counted, over the values of a knob."""
+    """Time in us, and below it counters as shares of their largest, over the values of a knob."""
     with _style():
-        canvas = _canvas(4.0 if ldg else 2.4)
-        rows = canvas.subplots(2 if ldg else 1, sharex=True, squeeze=False)[:, 0]
+        canvas = _canvas(3.7 + 0.25 * len(counters) if counters else 2.4)
+        rows = canvas.subplots(2 if counters else 1, sharex=True, squeeze=False)[:, 0]
         _time_over_knob(rows[0], times)
-        if ldg:
-            _ldg_over_knob(rows[1], list(times), ldg)
+        if counters:
+            _counters_over_knob(rows[1], list(times), counters)
+            canvas.legend(loc="outside lower center", frameon=False)
         rows[-1].set_xticks(range(len(times)), list(times))
         rows[-1].set_xlabel(knob)
         return Figure(name, alt, _svg(canvas, name))
@@ -71,23 +77,30 @@ def _time_over_knob(axes: Axes, times: Mapping[str, Summary]) -> None:
     median = [found.median_us for found in times.values()]
     below = [found.median_us - found.low_us for found in times.values()]
     above = [found.high_us - found.median_us for found in times.values()]
-    axes.errorbar(range(len(times)), median, (below, above), color=BLUE, marker="o", capsize=4)
+    axes.errorbar(range(len(times)), median, (below, above), color=INK, marker=".", capsize=4)
     _label_points(axes, [found.high_us for found in times.values()], [f"{m:.1f}" for m in median])
     axes.set_ylabel("time, us")
 
 
-def _ldg_over_knob(axes: Axes, order: list[str], ldg: Mapping[str, float]) -> None:
-    places = [order.index(value) for value in ldg]
-    counts = [count / 1000 for count in ldg.values()]
-    axes.plot(places, counts, color=VERMILLION, marker="s", linestyle="--")
-    _label_points(axes, counts, [f"{count:.0f}" for count in counts], places)
-    axes.set_ylabel("LDG, thousands")
-
-
-def _label_points(
-    axes: Axes, values: Sequence[float], texts: Sequence[str], places: Sequence[int] = ()
+def _counters_over_knob(
+    axes: Axes, order: list[str], counters: Mapping[str, Mapping[str, float]]
 ) -> None:
-    for place, value, text in zip(places or range(len(values)), values, texts, strict=True):
+    """Shares, for counters that explain one time differ by a thousand in size."""
+    for index, (name, counts) in enumerate(counters.items()):
+        largest = max(counts.values()) or 1
+        axes.plot(
+            [order.index(value) for value in counts],
+            [count / largest for count in counts.values()], label=f"{name} (most: {largest:,.0f})",
+            color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)],
+            linestyle=LINES[index % len(LINES)], fillstyle="none", markeredgewidth=1.5,
+        )  # fmt: skip
+    axes.margins(x=0.12)
+    axes.set_ylim(-0.05, 1.1)
+    axes.set_ylabel("count over its most")
+
+
+def _label_points(axes: Axes, values: Sequence[float], texts: Sequence[str]) -> None:
+    for place, (value, text) in enumerate(zip(values, texts, strict=True)):
         axes.annotate(text, (place, value), (0, 7), textcoords="offset points", ha="center")
     axes.set_ylim(0, 1.3 * max(values))
     axes.margins(x=0.12)
@@ -145,10 +158,14 @@ def bandwidth(
     cells: Mapping[str, Sequence[tuple[float, float]]],
     curve: Sequence[tuple[float, float]],
     nominal_gbps: float | None,
+    throttled: Sequence[tuple[float, float]] = (),
 ) -> Figure:
-    """GB/s over MB: a series of cells a kernel, the measured ceiling and the nominal one."""
+    """GB/s over MB: series of cells, the measured ceiling and the nominal one.
+
+    A + marks points measured while the GPU throttled.
+    """
     with _style():
-        canvas = _canvas(4.2)
+        canvas = _canvas(4.6)
         axes = canvas.subplots()
         axes.set_xscale("log")
         if curve:
@@ -159,6 +176,9 @@ def bandwidth(
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             axes.plot(*zip(*points, strict=True), marker, color=colour, label=kernel,
                       fillstyle="none", markeredgewidth=1.5)  # fmt: skip
+        if throttled:
+            axes.plot(*zip(*throttled, strict=True), "+", color=BLACK, markersize=13,
+                      label="throttled")  # fmt: skip
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_ylim(bottom=0)
         axes.set_xlabel("MB that must be read")

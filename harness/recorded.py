@@ -20,7 +20,7 @@ from pagebench.profiles.dose import Step
 from pagebench.profiles.verdict import BINDS
 
 Line = Mapping[str, Any]
-DOSE_SENTENCE = re.compile(r"^from step to step|^no |a count gives")
+DOSE_SENTENCE = re.compile(r"^from step to step|^time moves by|^no |a count gives")
 # What of each kind is drawn; a record that lacks it is an error and not an empty cell.
 FIELDS = {
     "verdict": (
@@ -50,6 +50,10 @@ class Timed:
     file: str
 
     @property
+    def gpu(self) -> str:
+        return gpu_name(self.record.environment)
+
+    @property
     def gbps(self) -> float:
         """Each distinct KV byte counted once, over the median."""
         return float(self.record.predicted["distinct_kv_bytes"] / self.summary.median_us / 1e3)
@@ -73,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """All usable records, each kind in the order of the files; `left_out` counts other timings."""
+    """All usable records, each kind with its newest last; `left_out` counts other timings."""
 
     runs: tuple[Run, ...]
     left_out: Mapping[str, int]
@@ -85,7 +89,7 @@ class Recorded:
     attacks: tuple[Line, ...]
 
     def timed(self, cells: Sequence[str], boundary: str = "run") -> dict[str, Timed]:
-        """The cells that one run holds: of the run that has the most of them, the last such."""
+        """The cells that one run holds: of the run that has the most of them, the newest such."""
         found: dict[str, Timed] = {}
         for run in self.runs:
             here = run.timed(cells, boundary)
@@ -129,7 +133,11 @@ class Recorded:
 
 
 def read(paths: Sequence[Path]) -> Recorded:
-    """Records of the files. ValueError where none is usable, or they are of several GPU models."""
+    """Records of the files. ValueError where none is usable, or they are of several GPU models.
+
+    Records without a date are taken to be as new as the newest timing of their file.
+    """
+    paths = sorted(paths, key=_newest_timing)
     runs, left_out = _runs(paths)
     found = Recorded(
         runs=runs,
@@ -158,12 +166,34 @@ def device_name(recorded: Recorded) -> str:
     return known[0] if known else "a device that no record names"
 
 
+def _newest_timing(path: Path) -> str:
+    return max((record.started for record in store.read([path])), default="")
+
+
+def gpu_name(environment: Line) -> str:
+    """The beginning of a GPU's UUID, enough to tell it from others; empty for what has none."""
+    return str(environment.get("uuid") or "")[:12]
+
+
+def gpus_of(*found: Line | Timed | None) -> str:
+    """The GPUs that a row's records are of, in order and once each."""
+    names = [each.gpu if isinstance(each, Timed) else gpu_name(each.get("environment", {}))
+             for each in found if each]  # fmt: skip
+    return ", ".join(dict.fromkeys(filter(None, names)))
+
+
+def all_gpus(recorded: Recorded) -> tuple[str, ...]:
+    """All GPUs that records are of, in order of their names."""
+    names = {gpu_name(environment) for _, environment in recorded.environments()}
+    return tuple(sorted(filter(None, names)))
+
+
 def _runs(paths: Sequence[Path]) -> tuple[tuple[Run, ...], dict[str, int]]:
     """Runs with usable timings, and how many timings are not drawn, by the reason."""
     found: dict[tuple[Path, str], dict[tuple[str, str], Record]] = {}
     left_out: Counter[str] = Counter()
     for path in paths:
-        for record in store.read([path]):
+        for record in sorted(store.read([path]), key=lambda each: each.started):
             reason = _why_not(record)
             if reason:
                 left_out[reason] += 1
@@ -171,7 +201,12 @@ def _runs(paths: Sequence[Path]) -> tuple[tuple[Run, ...], dict[str, int]]:
             run = found.setdefault((path, record.environment.get("uuid", record.device)), {})
             left_out["older of the same cell"] += (record.boundary, record.cell) in run
             run[record.boundary, record.cell] = record
-    return tuple(Run(path.name, run) for (path, _), run in found.items()), +left_out
+    runs = [Run(path.name, run) for (path, _), run in found.items()]
+    return tuple(sorted(runs, key=_last_started)), +left_out
+
+
+def _last_started(run: Run) -> str:
+    return max(record.started for record in run.records.values())
 
 
 def _why_not(record: Record) -> str:
@@ -191,7 +226,14 @@ def _bound_anew(line: Line, found: Recorded) -> Line:
     if path is None:
         return line
     said = [text for text in line["because"] if not text.startswith(BINDS)]
-    return {**line, "path": path.entry(), "because": [*said, BINDS + binding_sentence(path)]}
+    ceilings = store.of_gpu(found.ceilings, state.environment)[-1]
+    return {
+        **line,
+        "path": path.entry(),
+        "because": [*said, f"{BINDS}{binding_sentence(path)} †"],
+        "anew": True,
+        "bound_by": (counters, ceilings),
+    }
 
 
 def _dose_anew(line: Line) -> Line:

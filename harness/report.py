@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from shutil import get_terminal_size
+from textwrap import TextWrapper
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import numpy as np
 from pagebench.harness.record import Record, Samples
 from pagebench.harness.run import USUAL_SECONDS
 from pagebench.harness.stats import Summary, summarise
+from pagebench.profiles.metrics import CHIPS
 
 SHORT_FLOORS = 10  # a time under this many floors is mostly clock
 BUSY = 1.5  # load a core beyond which something else took part
@@ -179,14 +183,44 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Aligned columns, uncut: what a pipe or a log wants. Columns that say nothing are left out."""
+    """Aligned columns, uncut: what a pipe or a log wants. Columns that say nothing are left out.
+
+    On a terminal too narrow for them every row stands upright, a line a column.
+    """
     table = [tuple(headings), *map(tuple, rows)]
     columns = [column for column in zip(*table, strict=True) if any(column[1:]) or len(table) == 1]
     widths = [max(map(len, column)) for column in columns]
+    if len(columns) > 1 and sum(widths) + 2 * (len(widths) - 1) > terminal_columns():
+        return "\n".join(_upright(*zip(*columns, strict=True)))
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in zip(*columns, strict=True)
     )
+
+
+UNBOUNDED = 10**6  # columns of what is no terminal
+
+
+def terminal_columns() -> int:
+    """Width of the terminal that is written to; a pipe has no end."""
+    return get_terminal_size().columns if sys.stdout.isatty() else UNBOUNDED
+
+
+def _upright(headings: Sequence[str], *rows: Sequence[str]) -> Iterable[str]:
+    """A row's first cell, and under it each other one that is not empty, with its heading."""
+    for first, *others in rows:
+        yield fold(first, 4)
+        for heading, cell in zip(headings[1:], others, strict=True):
+            if cell:
+                yield fold(f"    {heading}: {cell}" if heading else f"    {cell}", 6)
+
+
+def fold(text: str, hang: int) -> str:
+    """Lines no wider than the terminal, those after the first indented; words stay whole."""
+    return TextWrapper(
+        terminal_columns(), subsequent_indent=" " * hang, break_long_words=False,
+        break_on_hyphens=False,
+    ).fill(text)  # fmt: skip
 
 
 def under_environments(
@@ -198,8 +232,7 @@ def under_environments(
 
 
 def _environment(facts: Mapping[str, Any]) -> str:
-    device = facts.get("gpu") or f"{facts.get('cpu')}, {facts.get('cores')} cores"
-    words = [str(device)]
+    words = [_device(facts)]
     for name, unit in (("uuid", ""), ("driver", ""), ("cuda", ""), ("power_limit_w", " W")):
         if facts.get(name):
             words.append(f"{name.removesuffix('_w').replace('_', ' ')} {facts[name]}{unit}")
@@ -212,6 +245,17 @@ def _environment(facts: Mapping[str, Any]) -> str:
     return ", ".join(words) + f"; commit {(facts.get('commit') or 'unknown')[:12]}{dirty}"
 
 
+def _device(facts: Mapping[str, Any]) -> str:
+    """The GPU or CPU; of an imported report, whose GPU has no name, its compute capability."""
+    if facts.get("gpu") or facts.get("cpu"):
+        return str(facts.get("gpu") or f"{facts['cpu']}, {facts.get('cores')} cores")
+    capability = facts.get("capability")
+    if not capability:
+        return "an unknown device"
+    chip = CHIPS.get(tuple(capability), "unknown chip")
+    return f"imported, GPU not named: {chip}, capability {'.'.join(map(str, capability))}"
+
+
 def tall(rows: Iterable[Row]) -> str:
     """For a terminal of any width: the command that reproduces a row, and under it what it gave."""
     lines = []
@@ -219,7 +263,7 @@ def tall(rows: Iterable[Row]) -> str:
         text = dict(zip(HEADINGS, cells_of(shown), strict=True))
         lines.append(shown.command)
         if shown.time_us is None:
-            lines.append(f"    {shown.note}")
+            lines.append(fold(f"    {shown.note}", 6))
             continue
         share = f" ({text['of nominal']} of nominal)" if text["of nominal"] else ""
         rate = f", {text['GB/s']} GB/s{share}" if text["GB/s"] else ""
@@ -230,7 +274,7 @@ def tall(rows: Iterable[Row]) -> str:
         splits = f", {counted(shown.splits, 'split')}" if shown.splits else ""
         lines.append(f"    {shown.kernel}{splits}")
         if shown.note:
-            lines.append(f"    note: {shown.note}")
+            lines.append(fold(f"    note: {shown.note}", 6))
     return "\n".join(lines)
 
 

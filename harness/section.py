@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from pagebench.harness import report, seed
@@ -16,19 +16,24 @@ QUOTIENT = (
     "where a verdict compares interleaved ones."
 )
 # A number, its unit or mark, and an interval: what stands to the right in a column.
-NUMBER = re.compile(r"[-+]?[\d,.]+%?( \*)?( \[[^]]*\]| to [\d,.]+)?")
+NUMBER = re.compile(r"[-+]?[\d,.]+%?( [*^‡✕])*( \[[^]]*\]| to [-+]?[\d,.]+)?")
 UNSTABLE = "A * marks a counter that did not repeat within its rule."
+ANEW = "†"  # what is worked out when the page is drawn, and stands in no record
 THIS = "this device"  # a heading that the study replaces by the device's name
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under headings; `classes` are the rows' where they have any."""
+    """Rows of text under headings; `classes` are the rows' where they have any.
+
+    `gpus` says which GPUs the rows are of: one text a row, or one for all of them.
+    """
 
     caption: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
 
     @property
     def numeric(self) -> tuple[bool, ...]:
@@ -46,6 +51,7 @@ def table_of(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     classes: Sequence[str] = (),
+    gpus: Sequence[str] = (),
 ) -> Table:
     """A table without the columns that say nothing."""
     kept = [index for index in range(len(headings)) if any(row[index] for row in rows)]
@@ -54,12 +60,16 @@ def table_of(
         tuple(headings[index] for index in kept),
         tuple(tuple(row[index] for index in kept) for row in rows),
         tuple(classes),
+        tuple(gpus),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`missing` says what would make the records, where there are none; `commands` remake them."""
+    """`missing` says what would make the records, where there are none; `commands` remake them.
+
+    `text` stands above the figures and tables, `after` below them.
+    """
 
     anchor: str
     title: str
@@ -68,12 +78,49 @@ class Section:
     figures: tuple[Figure, ...] = ()
     commands: tuple[str, ...] = ()
     missing: str = ""
+    after: tuple[str, ...] = ()
 
 
-def beside(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """The seed's figures beside this device's."""
+def named_for(section: Section, device: str) -> Section:
+    """Tables that compare have the device's name in place of THIS."""
+    tables = tuple(
+        replace(table, headings=tuple(device if h == THIS else h for h in table.headings))
+        for table in section.tables
+    )
+    return replace(section, tables=tables)
+
+
+def told_apart(section: Section, gpus: Sequence[str]) -> Section:
+    """Where a page has several GPUs, every table and figure says which it is of."""
+    if len(gpus) < 2:
+        return section
+    drawn = tuple(replace(figure, alt=f"{figure.alt}{_on(figure.gpus)}")
+                  for figure in section.figures)  # fmt: skip
+    return replace(section, tables=tuple(map(_by_gpu, section.tables)), figures=drawn)
+
+
+def _on(gpus: Iterable[str]) -> str:
+    known = ", ".join(dict.fromkeys(filter(None, gpus)))
+    return f" On {known}." if known else ""
+
+
+def _by_gpu(table: Table) -> Table:
+    """The GPU in the caption, or in a second column where rows are of several."""
+    if len({*table.gpus} - {""}) < 2:
+        return replace(table, caption=f"{table.caption.rstrip('.')}.{_on(table.gpus)}")
+    rows = zip(table.rows, table.gpus, strict=True)
+    return replace(
+        table,
+        headings=(table.headings[0], "GPU", *table.headings[1:]),
+        rows=tuple((row[0], gpu, *row[1:]) for row, gpu in rows),
+    )
+
+
+def beside(rows: Iterable[tuple[str, str, str]], gpu: str = "") -> Table:
+    """The seed's figures beside this device's, which are of that GPU."""
     shown = tuple((what, theirs, ours or "not measured") for what, theirs, ours in rows)
-    return Table("The seed's figures beside these", ("", f"{seed.GPU} (the seed)", THIS), shown)
+    headings = ("", f"{seed.GPU} (the seed)", THIS)
+    return Table("The seed's figures beside these", headings, shown, gpus=(gpu,))
 
 
 def gb_of(found: Timed) -> float:
@@ -105,9 +152,18 @@ def ratio_text(found: Ratio) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def note(found: Iterable[Timed | None]) -> str:
-    lines = [line for one in found if one for line in report.notes(one.record, one.summary)]
-    return "; ".join(dict.fromkeys(lines))
+def note(found: Timed | None) -> str:
+    """What a reader must know before using the number."""
+    return "; ".join(report.notes(found.record, found.summary)) if found else ""
+
+
+def notes_of(found: Mapping[str, Timed]) -> str:
+    """Notes of several cells in one row, each with the words for the cells it is of."""
+    words: dict[str, list[str]] = {}
+    for name, each in found.items():
+        for line in report.notes(each.record, each.summary):
+            words.setdefault(line, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {line}" for line, names in words.items())
 
 
 def total(line: Line | None, name: str, scale: float = 1, digits: int = 0) -> str:

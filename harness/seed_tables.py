@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pagebench.harness import figures, report, seed
 from pagebench.harness.cell import Cell
 from pagebench.harness.figures import Figure
-from pagebench.harness.recorded import Line, Recorded, Timed
+from pagebench.harness.recorded import Line, Recorded, Timed, gpu_name, gpus_of
 from pagebench.harness.section import (
+    ANEW,
     QUOTIENT,
     UNSTABLE,
     Section,
@@ -21,6 +22,7 @@ from pagebench.harness.section import (
     interval_text,
     l2_hit,
     note,
+    notes_of,
     over_predicted,
     percent,
     rate,
@@ -63,7 +65,8 @@ def gather(recorded: Recorded) -> Section:
                        missing="No placements: `pagebench run --suite placements`.")  # fmt: skip
     rows = tuple(_gather_row(found) for found in whole.values())
     caption = f"FlashInfer decode, page 1, 8,192 tokens a request.{files_of(timed.values())}"
-    table = table_of(caption, GATHER, rows)
+    gpus = [gpus_of(*found.values()) for found in whole.values()]
+    table = table_of(caption, GATHER, rows, gpus=gpus)
     return Section(
         "gather", "Gather isolation: where tokens lie", (QUOTIENT,),
         tables=(_gather_beside(whole), table), figures=(_gather_figure(whole),),
@@ -77,31 +80,45 @@ def _gather_row(found: Mapping[str, Timed]) -> tuple[str, ...]:
         f"{gb_of(base):.2f}",
         *(time_text(found[where]) for where in PLACEMENTS),
         *(ratio_text(ratio(found[where], base)) for where in PLACEMENTS[1:]),
-        note(found.values()),
+        notes_of(found),
     )
 
 
 def _gather_beside(whole: Mapping[int, Mapping[str, Timed]]) -> Table:
-    changes = [ratio(each["scatter"], each["contiguous"])[0] for each in whole.values()]
-    sizes = [gb_of(each["contiguous"]) for each in whole.values()]
+    """Scatter over contiguous: where a cell lies in two modes no difference means anything."""
+    gpu = gpus_of(*(found for each in whole.values() for found in each.values()))
     theirs = seed.GATHER_SCATTER_MS / seed.GATHER_CONTIGUOUS_MS
-    million = whole.get(128)
-    ours = (_million(million),) if million else ("not measured",)
     return beside((
         ("scatter over contiguous, a million indices", f"{percent(theirs)} "
-         f"({seed.GATHER_CONTIGUOUS_MS} to {seed.GATHER_SCATTER_MS} ms)", *ours),
-        ("scatter over contiguous, all footprints",
+         f"({seed.GATHER_CONTIGUOUS_MS} to {seed.GATHER_SCATTER_MS} ms)",
+         _million(whole[128]) if 128 in whole else "not measured"),
+        ("scatter over contiguous, least and most over all footprints",
          f"{seed.GATHER_LEAST_PCT:+.1f}% to {seed.GATHER_MOST_PCT:+.1f}%, "
-         f"{seed.GATHER_GB[0]} to {seed.GATHER_GB[1]} GB",
-         f"{percent(min(changes))} to {percent(max(changes))}, "
-         f"{min(sizes):.2f} to {max(sizes):.2f} GB"),
-    ))  # fmt: skip
+         f"{seed.GATHER_GB[0]} to {seed.GATHER_GB[1]} GB", _least_and_most(list(whole.values()))),
+    ), gpu)  # fmt: skip
+
+
+def _least_and_most(whole: Sequence[Mapping[str, Timed]]) -> str:
+    known = [each for each in whole if not _in_two_modes(each)]
+    left_out = [f"{gb_of(each['contiguous']):.2f}" for each in whole if _in_two_modes(each)]
+    without = f"without {' and '.join(left_out)} GB, where a cell has two modes" * bool(left_out)
+    if not known:
+        return without
+    changes = [ratio(each["scatter"], each["contiguous"])[0] for each in known]
+    sizes = [gb_of(each["contiguous"]) for each in known]
+    found = f"{percent(min(changes))} to {percent(max(changes))}"
+    return ", ".join(filter(None, (found, f"{min(sizes):.2f} to {max(sizes):.2f} GB", without)))
+
+
+def _in_two_modes(found: Mapping[str, Timed]) -> bool:
+    return any(found[where].summary.modes for where in ("contiguous", "scatter"))
 
 
 def _million(found: Mapping[str, Timed]) -> str:
     change, _, _ = ratio(found["scatter"], found["contiguous"])
     times = [found[where].summary.median_us / 1e3 for where in ("contiguous", "scatter")]
-    return f"{percent(change)} ({times[0]:.4f} to {times[1]:.4f} ms)"
+    modes = ", a cell in two modes" if _in_two_modes(found) else ""
+    return f"{percent(change)} ({times[0]:.4f} to {times[1]:.4f} ms{modes})"
 
 
 def _gather_figure(whole: Mapping[int, Mapping[str, Timed]]) -> Figure:
@@ -110,10 +127,11 @@ def _gather_figure(whole: Mapping[int, Mapping[str, Timed]]) -> Figure:
                 for each in whole.values()}
         for where in PLACEMENTS[1:]
     }  # fmt: skip
-    return figures.placements(
+    drawn = figures.placements(
         "Time of shuffled and scattered tokens over contiguous ones, in per cent, over the "
         "footprint. Hollow: one of the two cells lies in two modes.", series, _unsure(whole),
     )  # fmt: skip
+    return replace(drawn, gpus=tuple(gpus_of(*each.values()) for each in whole.values()))
 
 
 def _unsure(whole: Mapping[int, Mapping[str, Timed]]) -> set[tuple[str, float]]:
@@ -129,7 +147,7 @@ def _unsure(whole: Mapping[int, Mapping[str, Timed]]) -> set[tuple[str, float]]:
 # --- Nsight Compute -------------------------------------------------------------------------------
 
 NSIGHT = ("cell", "DRAM busy %", "L2 hit %", "sectors a request", "LDG", "DRAM read MB",
-          "of predicted")  # fmt: skip
+          f"of predicted {ANEW}")  # fmt: skip
 
 
 def nsight(recorded: Recorded) -> Section:
@@ -145,7 +163,8 @@ def nsight(recorded: Recorded) -> Section:
          total(line, "dram_read_bytes", 1e6, 1), over_predicted(line, "dram_read_bytes"))
         for cell, line in counted.items()
     )  # fmt: skip
-    table = table_of("Counters of a call; rates of its decode kernel", NSIGHT, rows)
+    table = table_of("Counters of a call; rates of its decode kernel", NSIGHT, rows,
+                     gpus=[gpus_of(line) for line in counted.values()])  # fmt: skip
     return Section("nsight", "Gather isolation under Nsight Compute", (UNSTABLE,),
                    (*_nsight_beside(counted), table), commands=commands_of((), counted.values())
                    )  # fmt: skip
@@ -167,7 +186,7 @@ def _nsight_beside(counted: Mapping[str, Line]) -> tuple[Table, ...]:
          both(lambda line: rate(line, "dram_busy_pct"))),
         ("L2 hit %", f"{seed.GATHER_L2_HIT_PCT}, both", both(l2_hit)),
         ("sectors a request", f"{seed.GATHER_SECTORS_PER_REQUEST}, both", both(sectors)),
-    ))  # fmt: skip
+    ), gpus_of(one, other))  # fmt: skip
     return (replace(table, caption=f"{table.caption}: {one['cell']} and {other['cell']}"),)
 
 
@@ -181,11 +200,12 @@ def plan(recorded: Recorded) -> Section:
         return Section("plan", "Planning on the host",
                        missing="No plan times: `pagebench run --suite plan`.")  # fmt: skip
     rows = tuple(
-        (f"{_indices(found):,}", time_text(found), interval_text(found), note([found]))
+        (f"{_indices(found):,}", time_text(found), interval_text(found), note(found))
         for found in timed.values()
     )
     caption = f"FlashInfer's plan(), host time.{files_of(timed.values())}"
-    table = table_of(caption, ("indices", "us", "95 % interval", "note"), rows)
+    table = table_of(caption, ("indices", "us", "95 % interval", "note"), rows,
+                     gpus=[found.gpu for found in timed.values()])  # fmt: skip
     return Section("plan", "Planning on the host", tables=(_plan_beside(timed), table),
                    commands=commands_of(timed.values()))  # fmt: skip
 
@@ -201,14 +221,14 @@ def _plan_beside(timed: Mapping[str, Timed]) -> Table:
         "plan() ms over indices",
         f"about {seed.PLAN_MS}, {seed.PLAN_LEAST_INDICES} to {seed.PLAN_MOST_INDICES:,}",
         f"{min(times):.3f} to {max(times):.3f}, {min(counts):,} to {max(counts):,}",
-    )])  # fmt: skip
+    )], gpus_of(*timed.values()))  # fmt: skip
 
 
 # --- XQA over page size ---------------------------------------------------------------------------
 
 PAGES = ("tokens a page", "time us", "95 % interval", f"time over page {BASE_PAGE}", "LDG",
-         "of predicted", f"LDG over page {BASE_PAGE}", "local loads", "L2 hit %", "DRAM busy %",
-         "GB/s", "of nominal", "note")  # fmt: skip
+         f"of predicted {ANEW}", f"LDG over page {BASE_PAGE}", "local loads", "L2 hit %",
+         "DRAM busy %", "GB/s", "of nominal", "note")  # fmt: skip
 SHARED, DISTINCT, DISTINCT_LONG = REGIMES
 
 
@@ -220,6 +240,10 @@ class Pages:
     filter: str
     timed: Mapping[int, Timed]
     counted: Mapping[int, Line]
+
+    @property
+    def gpu(self) -> str:
+        return gpus_of(*self.timed.values(), *self.counted.values())
 
     @property
     def missing(self) -> str:
@@ -245,7 +269,9 @@ def pages_of(recorded: Recorded, regime: str) -> Pages:
     """What the records hold of a regime of the suite `pages`, contiguous."""
     cells = {page: Cell.parse("xqa_" + regime.format("", page)) for page in XQA_PAGES}
     names = [cell.name for cell in cells.values()]
-    timed, counted = recorded.timed(names), recorded.counted(names)
+    timed = recorded.timed(names)
+    on = next((found.record.environment for found in timed.values()), None)
+    counted = recorded.counted(names, on)
     shape = cells[BASE_PAGE].shape
     sharing = cells[BASE_PAGE].sharing.kind
     return Pages(
@@ -293,7 +319,7 @@ def _shared_beside(found: Pages) -> Table:
         ("time, page 16 over 64", f"{seed.SHARED_TIME_PCT:+.1f}%", found.time_ratio(16)),
         (f"L2 hit %, page {' / '.join(map(str, hits))}", f"about {low} to {high}",
          " / ".join(hits.values())),
-    ))  # fmt: skip
+    ), found.gpu)  # fmt: skip
 
 
 def _distinct_beside(found: Pages) -> Table:
@@ -307,13 +333,14 @@ def _distinct_beside(found: Pages) -> Table:
          by_page(lambda page: time_text(found.timed.get(page)))),
         (f"DRAM busy %, {sizes}", f"about {seed.DISTINCT_DRAM_PCT}",
          by_page(lambda page: rate(found.counted.get(page), "dram_busy_pct"))),
-    ))  # fmt: skip
+    ), found.gpu)  # fmt: skip
 
 
 def _pages_table(found: Pages) -> Table:
     present = [page for page in XQA_PAGES if page in found.timed or page in found.counted]
     caption = f"XQA, {found.words}.{files_of(found.timed.values())}"
-    return table_of(caption, PAGES, [_page_row(found, page) for page in present])
+    gpus = [gpus_of(found.timed.get(page), found.counted.get(page)) for page in present]
+    return table_of(caption, PAGES, [_page_row(found, page) for page in present], gpus=gpus)
 
 
 def _page_row(found: Pages, page: int) -> tuple[str, ...]:
@@ -325,16 +352,28 @@ def _page_row(found: Pages, page: int) -> tuple[str, ...]:
         total(line, "local_loads"), l2_hit(line), rate(line, "dram_busy_pct"),
         f"{timed.gbps:.0f}" if timed else "",
         f"{shown.of_nominal:.1%}" if shown and shown.of_nominal else "",
-        note([timed]),
+        note(timed),
     )  # fmt: skip
 
 
 def _pages_figure(name: str, found: Pages) -> Figure:
     times = {str(page): timed.summary for page, timed in found.timed.items()}
-    ldg = {str(page): line["total"]["ldg"]["value"] for page, line in found.counted.items()
-           if str(page) in times and "ldg" in line["total"]}  # fmt: skip
-    alt = f"XQA, {found.words}: time and global loads over tokens a page; numbers in the table."
-    return figures.ladder(name, alt, times, ldg)
+    counted = {label: counts for counter, label in PLOTTED.items()
+               if any((counts := _counts(found, counter)).values())}  # fmt: skip
+    cells = [timed.record.cell for timed in found.timed.values()]
+    alt = (
+        f"{cells[0]} to {cells[-1]}: time, global and local loads over tokens a page; numbers are "
+        "in the table."
+    )
+    return replace(figures.ladder(name, alt, times, counted), gpus=(found.gpu,))
+
+
+PLOTTED = {"ldg": "LDG", "local_loads": "local loads"}
+
+
+def _counts(found: Pages, counter: str) -> dict[str, float]:
+    return {str(page): line["total"][counter]["value"] for page, line in found.counted.items()
+            if page in found.timed and counter in line["total"]}  # fmt: skip
 
 
 def _pages_commands(found: Pages) -> tuple[str, ...]:
@@ -347,20 +386,24 @@ REPLAY = ("counter", "kind", "may differ by", "L2, replay", "cells", "repeated",
           "in")  # fmt: skip
 
 
+Groups = dict[tuple[str, str, str], list[tuple[str, Line]]]  # by counter, way of counting, GPU
+
+
 def replay(recorded: Recorded) -> Section:
     """Which counters repeat: all counters records, by counter and the way they were counted."""
-    groups: dict[tuple[str, str], list[tuple[str, Line]]] = {}
+    groups: Groups = {}
     for line in recorded.counters:
         how = line["how"]
         state = f"{how.get('l2', 'unknown')}, {how.get('replay_mode', 'imported')}"
         for name, entry in line["total"].items():
-            groups.setdefault((name, state), []).append((line["cell"], entry))
+            key = name, state, gpu_name(line["environment"])
+            groups.setdefault(key, []).append((line["cell"], entry))
     if not groups:
         return Section("replay", "Which counters repeat",
                        missing="No counters: `pagebench profile NAME`.")  # fmt: skip
-    rows = tuple(_replay_row(name, state, found) for (name, state), found in groups.items())
+    rows = tuple(_replay_row(name, state, found) for (name, state, _), found in groups.items())
     table = table_of("Every cell counted at least twice; the spread is between its calls", REPLAY,
-                  rows)  # fmt: skip
+                     rows, gpus=[gpu for _, _, gpu in groups])  # fmt: skip
     return Section("replay", "Which counters repeat", tables=(_replay_beside(groups), table),
                    commands=commands_of((), recorded.counters))  # fmt: skip
 
@@ -373,9 +416,9 @@ def _replay_row(name: str, state: str, found: Sequence[tuple[str, Line]]) -> tup
             f"{entry['spread']:.3%}", worst if entry["spread"] else "")  # fmt: skip
 
 
-def _replay_beside(groups: Mapping[tuple[str, str], Sequence[tuple[str, Line]]]) -> Table:
+def _replay_beside(groups: Groups) -> Table:
     def spread(name: str, sharing: str) -> str:
-        found = [entry["spread"] for (counter, state), lines in groups.items()
+        found = [entry["spread"] for (counter, state, _), lines in groups.items()
                  if counter == name and state.startswith("cold")
                  for cell, entry in lines if f"_{sharing}_" in cell]  # fmt: skip
         return f"at most {max(found):.3%}" if found else "not counted"
@@ -385,4 +428,4 @@ def _replay_beside(groups: Mapping[tuple[str, str], Sequence[tuple[str, Line]]])
         ("DRAM bytes read, shared cells", f"within {seed.REPLAY_DRAM_PCT}%",
          spread("dram_read_bytes", "shared")),
         ("DRAM bytes read, distinct cells", "", spread("dram_read_bytes", "distinct")),
-    ))  # fmt: skip
+    ), ", ".join(dict.fromkeys(filter(None, (gpu for _, _, gpu in groups)))))  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pagebench.harness import seed
 from pagebench.harness.report import markdown
-from pagebench.harness.section import Section
+from pagebench.harness.section import ANEW, Section
 from pagebench.harness.study import QUESTION, Study
 
 
@@ -21,8 +21,9 @@ def html(study: Study) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {"marked": marked, "breakable": breakable}
+    environment.tests["name"] = is_name
     return environment.get_template("study.html.jinja").render(
-        question=QUESTION, seed=seed, study=study
+        question=QUESTION, preface=preface(study), study=study
     )
 
 
@@ -30,28 +31,58 @@ def marked(text: str) -> str:
     """Text as HTML: `code` and **strong** become elements, all else is escaped."""
     from markupsafe import Markup, escape
 
-    safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    safe = re.sub(r"`([^`]+)`", _code, str(escape(text)))
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", safe))
 
 
+def _code(found: re.Match[str]) -> str:
+    return f"<code>{found[1].replace('_', '_<wbr>')}</code>"
+
+
 def breakable(text: str) -> str:
-    """Text as HTML in which a line may end after an underscore: cell names are long."""
+    """Text as HTML in which a line may end after an underscore, but not in an interval."""
     from markupsafe import Markup, escape
 
-    return Markup(str(escape(text)).replace("_", "_<wbr>"))
+    whole = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\u00a0"), text)
+    return Markup(str(escape(whole)).replace("_", "_<wbr>"))
+
+
+def is_name(text: str) -> bool:
+    """Whether this is a cell's name or the like, of which a few words should share a line."""
+    return " " not in text and text.count("_") > 1
+
+
+def preface(study: Study) -> list[str]:
+    """What the page is, the seed, what its mark means and, of several GPUs, how they are told."""
+    on = f" ({study.gpus[0]})" if len(study.gpus) == 1 else ""
+    text = [
+        f"Measured by pagebench on {study.device}{on}, beside the study that it began from, the "
+        f"seed: {seed.SOURCE}, on one {seed.GPU}. {seed.KEPT} Every other number is computed from "
+        "records, and the commands that make them are at the end.",
+        f"{ANEW} marks what is worked out when the page is drawn, by the rules of the pagebench "
+        "that draws it: what binds, what doses follow, and what is predicted of counters. "
+        "Verdicts, attacks and planted effects stand as they were recorded.",
+    ]
+    if len(study.gpus) > 1:
+        text.append(
+            f"The records are of {len(study.gpus)} GPUs of that model: {', '.join(study.gpus)}. "
+            "Of what was measured more than once the newest is drawn. Every table says which GPU "
+            "its rows are of; where it names several, times are of the first and counters or "
+            "ceilings of the others."
+        )
+    return text
 
 
 def as_markdown(study: Study) -> str:
     """The words and tables alone."""
-    head = f"# {QUESTION}\n\nMeasured on {study.device}, beside the study on one {seed.GPU}."
-    return "\n\n".join([head, *map(_section, study.sections)]) + "\n"
+    return "\n\n".join([f"# {QUESTION}", *preface(study), *map(_section, study.sections)]) + "\n"
 
 
 def _section(section: Section) -> str:
     parts = [f"## {section.title}", *section.text, *filter(None, [section.missing])]
     for table in section.tables:
         parts += [table.caption, markdown(table.headings, table.rows)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *section.after])
 
 
 def write(study: Study, folder: Path) -> tuple[Path, Path]:

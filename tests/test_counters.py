@@ -475,6 +475,19 @@ def test_a_card_shows_kernels_counters_prediction_and_stability() -> None:
         assert word in text
 
 
+@pytest.mark.parametrize(
+    ("symbol", "shown"),
+    [
+        ("k<1, 2>(int)", "k<1, 2>(int)"),
+        ("kernel_mha(unsigned int, " + "x" * 100 + ")", "kernel_mha(unsigned int,…"),
+        ("k<" + "y" * 120 + ">", "k<…"),
+        ("z" * 120, "z" * 90 + "…"),
+    ],
+)
+def test_a_long_symbol_is_cut_where_a_parameter_ends(symbol: str, shown: str) -> None:
+    assert card.short_symbol(symbol) == shown
+
+
 def test_one_card_joins_timing_counters_and_prediction() -> None:
     joined = card.joined("xqa_shared_p16", [H200 / "pages.jsonl", H200 / "counters.jsonl"])
     text = card.joined_card(joined)

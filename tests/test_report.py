@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pagebench.harness import report
 from pagebench.harness.cell import Cell
 from pagebench.harness.record import Block, Record, Samples
 from pagebench.harness.report import (
@@ -16,6 +22,7 @@ from pagebench.harness.report import (
     as_json,
     cells_of,
     command,
+    fold,
     markdown,
     notes,
     pivot,
@@ -23,11 +30,13 @@ from pagebench.harness.report import (
     repeats,
     row,
     tall,
+    under_environments,
 )
 from pagebench.harness.run import Options, default_options
 from pagebench.harness.stats import summarise
 from pagebench.kernels.device import CPU, Device
 
+H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
 NAME = "xqa_shared_p16"
 TIMES = (14.0, 10.0, 12.0, 11.0, 13.0, 9.0, 15.0, 12.0, 8.0, 16.0)  # ranks 2 and 9: 9 and 15
 GPU = Device("cuda", "an H200", 0, (9, 0))
@@ -249,6 +258,61 @@ def test_plain_cuts_nothing() -> None:
 
 def test_plain_shows_the_headings_of_an_empty_table() -> None:
     assert plain(("a", "b"), []) == "a  b"
+
+
+@pytest.mark.parametrize(("columns", "is_upright"), [(13, False), (12, True)])
+def test_on_a_terminal_that_is_too_narrow_rows_stand_upright(
+    monkeypatch: pytest.MonkeyPatch, columns: int, is_upright: bool
+) -> None:
+    monkeypatch.setattr(report, "terminal_columns", lambda: columns)
+    table = plain(("a", "b", "c"), [("abc", "def", "ghi"), ("x", "", "y")])
+    upright = "abc\n    b: def\n    c: ghi\nx\n    c: y"
+    assert table == (upright if is_upright else "a    b    c\nabc  def  ghi\nx         y")
+
+
+def test_prose_is_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "terminal_columns", lambda: 12)
+    assert fold("  one two-three four_long_word", 4) == "  one\n    two-three\n    four_long_word"
+    monkeypatch.undo()
+    assert fold("  " + "word " * 400 + "end", 4).count("\n") == 0  # tests write to no terminal
+
+
+def lines_on_a_terminal(*words: str, columns: int = 100) -> list[str]:
+    """What pagebench prints where its output is a terminal of that width."""
+    reads, writes = pty.openpty()
+    code = "from pagebench.harness.cli import main; main()"
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=writes, env=environment):
+        os.close(writes)
+        text = b""
+        try:
+            while found := os.read(reads, 4096):
+                text += found
+        except OSError:  # how Linux says that the other end was closed
+            pass
+    os.close(reads)
+    return text.decode().splitlines()
+
+
+@pytest.mark.parametrize("words", [
+    ["judge"], ["dose"], ["show", "xqa_shared_p16", "study.jsonl"], ["report", "counters.jsonl"],
+    ["report", "study.jsonl"], ["report", "clocks.jsonl", "--clocks"],
+    ["report", "repeats.jsonl", "--repeats"],
+])  # fmt: skip
+def test_no_line_is_wider_than_the_terminal(words: list[str]) -> None:
+    if not H200.exists():
+        pytest.skip("the records are not installed")
+    found = [str(H200 / word) if word.endswith("jsonl") else word for word in words]
+    lines = lines_on_a_terminal(*found)
+    assert len(lines) > 5
+    assert max(map(len, lines)) <= 100
+
+
+def test_an_imported_report_is_named_by_its_chip() -> None:
+    assert under_environments([{"capability": [9, 0]}], ("a",), []).splitlines()[0] == (
+        "- imported, GPU not named: gh100, capability 9.0; commit unknown"
+    )
+    assert under_environments([{}], ("a",), []).startswith("- an unknown device; commit unknown")
 
 
 def test_plain_keeps_a_column_that_one_row_fills() -> None:

@@ -37,7 +37,7 @@ FILES = [H200 / f"{name}.jsonl" for name in NAMES]
 pytestmark = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 
 SECTIONS = [
-    "verdicts", "environment", "matrix", "gather", "nsight", "plan", "pages", "distinct", "replay",
+    "verdicts", "environment", "gather", "nsight", "plan", "pages", "distinct", "replay",
     "dose", "attacks", "ceilings", "modes", "planted", "reproduce",
 ]  # fmt: skip
 ALIKE = {"symbol": True, "launch": True, "resources": True}
@@ -133,7 +133,7 @@ def test_sections_stand_in_order_and_one_without_records_says_what_makes_them(
 ) -> None:
     assert [each.anchor for each in drawn.sections] == SECTIONS
     lacking = [each.anchor for each in drawn.sections if each.missing]
-    assert lacking == ["verdicts", "matrix", "dose", "attacks", "ceilings", "planted"]
+    assert lacking == ["verdicts", "dose", "attacks", "ceilings", "planted"]
     assert all("`" in section(drawn, anchor).missing for anchor in lacking)
 
 
@@ -150,6 +150,40 @@ def test_the_gather_table_is_what_the_placements_give(drawn: Study) -> None:
     both = [found[f"fidecode_distinct{where}_p1_b128_l8192"] for where in ("", "_scatter")]
     assert beside.rows[0][2].startswith(f"{both[1] / both[0] - 1:+.2%} ({both[0] / 1e3:.4f} to")
     assert beside.headings[2] == "NVIDIA H200"
+
+
+def test_a_footprint_in_two_modes_is_left_out_of_the_range_and_notes_name_cells() -> None:
+    beside, table = section(study(read([H200 / "study.jsonl"])), "gather").tables
+    assert beside.rows[1][2] == (
+        "+1.14% to +1.98%, 0.13 to 4.29 GB, without 0.03 and 8.59 GB, where a cell has two modes"
+    )
+    notes = dict(zip(column(table, "GB of KV"), column(table, "note"), strict=True))
+    assert notes["4.29"] == "contiguous, block128, scatter: throttled (power cap)"
+    assert notes["8.59"].endswith("; scatter: SM clock moved 1912 to 1981 MHz")
+
+
+def test_a_scaling_attack_names_its_work_and_says_what_it_cannot_tell() -> None:
+    first, _ = section(study(read([H200 / "study.jsonl"])), "attacks").text
+    assert first.startswith("`xqa_shared_p64` → `xqa_shared_p16`, another context: **scales**.")
+    assert "each global load (LDG) that B is predicted to do beyond A" in first
+    assert "singles out no counter" in first
+
+
+def test_a_candidate_outside_a_steps_interval_is_marked_and_all_are_plotted() -> None:
+    found = section(study(read([H200 / "study.jsonl"])), "dose")
+    tried = found.tables[1]
+    assert tried.rows[2] == ("ldg (alike: l1_requests)", "0.104", "-21.1 ✕", "-10.5 ✕", "+0.0 ✕",
+                             "no")  # fmt: skip
+    assert "-0.0" not in str(found)
+    labels = re.findall(r">([a-z0-9_, ]+) \(most: ", found.figures[0].svg)
+    assert labels == ["instructions", "ldg, l1_requests", "local_loads", "local_stores"]
+    assert "xqa_shared_p16 to xqa_shared_p128" in found.figures[0].alt
+
+
+def test_ceilings_tell_page_sizes_and_throttling_apart() -> None:
+    (figure,) = section(study(read([H200 / "study.jsonl"])), "ceilings").figures
+    assert re.findall(r">(xqa p\d+|throttled)<", figure.svg) == [
+        "xqa p16", "xqa p32", "xqa p64", "xqa p128", "throttled"]  # fmt: skip
 
 
 def test_a_ratios_interval_is_the_quotient_of_the_far_ends() -> None:
@@ -190,43 +224,113 @@ def test_a_counter_that_did_not_repeat_is_marked_and_counted(drawn: Study) -> No
     assert rows["l2_hits", "cold, kernel"][4:6] == (str(len(lines)), str(stable))
 
 
-def test_verdicts_are_drawn_and_a_failed_prediction_stands_first(whole: Study) -> None:
-    text = section(whole, "verdicts").text
-    assert text[1].startswith(
-        "vanishing (page size): **exposed, but hidden was predicted**. On the seed's RTX 5060 Ti "
-        "it was `hidden`. It rests on: time x 1.2265 [1.2201, "
+def test_a_verdict_is_a_row_and_what_failed_its_prediction_is_told(whole: Study) -> None:
+    found = section(whole, "verdicts")
+    assert found.text == ("3 verdicts: 2 as predicted, 1 not; the latter (≠) are explained under "
+                          "the tables.",)  # fmt: skip
+    (told,) = found.after
+    assert told.startswith(
+        "`xqa_distinct_p64_b32_l8192` → `xqa_distinct_p16_b32_l8192` (vanishing): "
+        "**exposed, but hidden was predicted**. On the seed's RTX 5060 Ti it was `hidden`; "
+        "time × 1.2265 [1.2201, 1.2329]; work that moved: ldg × 3.941"
     )
-    assert text[3].startswith(
-        "positive (page size): **exposed, as predicted**. It rests on: time x 1.2265"
-    )
-    (table,) = section(whole, "matrix").tables
+    (table,) = found.tables
+    assert table.headings[:3] == ("contrast (knob)", "A", "B")
     rows = {row[0]: (kind, row) for kind, row in zip(table.classes, table.rows, strict=True)}
-    assert list(rows) == [contrast.name for contrast in CONTRASTS]
-    kind, row = rows["vanishing"]
+    assert list(rows) == [f"{contrast.name} ({contrast.knob})" for contrast in CONTRASTS]
+    kind, row = rows["vanishing (page size)"]
     assert kind == "exposed failed"
-    assert row[1:6] == ("hidden", "● exposed ≠", "1.2265 [1.2201, 1.2329]", "0.83%", "ldg × 3.941")
-    assert rows["scatter"][1][2] == "○ absent"
-    assert rows["scatter"][1][5] == "none"
-    assert rows["identity"][0] == "not-judged"
+    assert row[1:6] == ("xqa_distinct_p64_b32_l8192", "xqa_distinct_p16_b32_l8192", "hidden",
+                        "● exposed ≠", "1.2265 [1.2201, 1.2329]")  # fmt: skip
+    assert row[6:] == ("0.83%", "3", "ldg × 3.941")
+    assert rows["scatter (placement)"][1][4] == "○ absent"
+    assert rows["scatter (placement)"][1][8] == "none"
+    assert rows["identity (nothing)"][0] == "not-judged"
 
 
-def test_what_binds_stands_with_its_share_of_the_time(tmp_path: Path) -> None:
-    line = OTHER_KINDS[1] | {"path": {"binding": "issue", "share": 0.95}}
-    (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
-    assert column(table, "what binds")[3] == "issue, T 95.0%"
+PATH = {
+    "binding": "issue", "share": 0.95, "time_us": 20.0, "unstable": ["L2"], "unsaturated": [],
+    "terms_us": {"launch": 2.0, "L2": 3.0, "issue": 17.0},
+}  # fmt: skip
+
+
+def test_what_binds_stands_with_its_share_of_the_time_and_every_term(tmp_path: Path) -> None:
+    path = written(tmp_path, [OTHER_KINDS[1] | {"path": PATH}])
+    matrix, terms = section(study(read([path])), "verdicts").tables
+    assert column(matrix, "what binds B")[3] == "issue, T 95.0%"  # as recorded: no †
+    assert terms.headings == ("B", "launch", "L2", "issue", "T", "measured", "T of it",
+                              "what binds")  # fmt: skip
+    assert terms.rows == (
+        ("xqa_shared_p16", "2.0", "3.0 *", "17.0", "19.0", "20.0", "95.0%", "issue"),
+    )
+
+
+def test_what_binds_by_todays_rule_is_marked() -> None:
+    page = study(read([H200 / "study.jsonl"]))
+    matrix = section(page, "verdicts").tables[0]
+    assert all(text.endswith(" †") for text in column(matrix, "what binds B"))
+    assert "† marks what is worked out when the page is drawn" in study_page.as_markdown(page)
 
 
 def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> None:
     line = OTHER_KINDS[0] | {"cells": ["xqa_shared_p16", "xqa_shared_p32"], "predicted": None}
-    (table,) = section(study(read([written(tmp_path, [line])])), "matrix").tables
+    (table,) = section(study(read([written(tmp_path, [line])])), "verdicts").tables
     assert len(table.rows) == len(CONTRASTS) + 1
     assert column(table, "A")[-1:] + column(table, "B")[-1:] == ["xqa_shared_p16", "xqa_shared_p32"]
 
 
+# --- Several GPUs ---------------------------------------------------------------------------------
+
+BOTH = [H200 / "study.jsonl", H200 / "study_other_gpu.jsonl"]
+NEWER, OLDER = "GPU-73505915", "GPU-dc69e1e5"
+
+
+def test_of_several_gpus_the_newest_is_drawn_whatever_the_order_of_files() -> None:
+    one, other = (study_page.as_markdown(study(read(paths))) for paths in (BOTH, BOTH[::-1]))
+    assert one == other
+    alone = section(study(read(BOTH[:1])), "verdicts").tables[0].rows
+    assert section(study(read(BOTH)), "verdicts").tables[0].rows == alone
+
+
+def test_of_several_gpus_every_table_and_figure_says_which() -> None:
+    page = study(read(BOTH))
+    assert f"The records are of 2 GPUs of that model: {NEWER}, {OLDER}." in (
+        study_page.as_markdown(page)
+    )
+    for each in page.sections:
+        for table in each.tables if each.anchor not in ("environment", "reproduce") else ():
+            assert "GPU" in table.headings or NEWER in table.caption, table.caption
+        assert all(NEWER in figure.alt or OLDER in figure.alt for figure in each.figures)
+    counted = section(page, "replay").tables[1]
+    assert set(column(counted, "GPU")) == {NEWER, OLDER}
+
+
+def test_counters_beside_times_are_the_same_gpus_where_it_has_any(tmp_path: Path) -> None:
+    lines = map(json.loads, BOTH[0].read_text().splitlines())
+    times = [line for line in lines if line["kind"] == "timing"]
+    path = written(tmp_path, times)
+    mixed = section(study(read([path, BOTH[1]])), "pages").tables[1]
+    assert mixed.caption.endswith(f"On {NEWER}, {OLDER}.")  # it has none: of its model
+    same = section(study(read([path, *BOTH])), "pages").tables[1]
+    assert same.caption.endswith(f"On {NEWER}.")
+
+
+def test_one_gpu_is_named_at_the_top_alone() -> None:
+    text = study_page.as_markdown(study(read(BOTH[:1])))
+    assert f"on NVIDIA H200 ({NEWER})" in text
+    assert "On GPU-" not in text
+
+
 def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
-    (dose,) = section(whole, "dose").tables
-    assert dose.headings == ("tokens a page", "time us", "range of processes", "ldg")
-    assert dose.rows[0] == ("16", "8.25", "7.00 to 9.00", "4,000")
+    dose, tried = section(whole, "dose").tables
+    assert dose.headings == ("tokens a page", "time us", "range of processes", "step to here us",
+                             "interval of the step", "ldg")  # fmt: skip
+    assert dose.rows[:2] == (("16", "8.25", "7.00 to 9.00", "", "", "4,000"),
+                             ("32", "6.00", "5.00 to 7.00", "-2.2", "-3.0 to -1.0", "2,000"),
+                             )  # fmt: skip
+    assert tried.rows[0] == ("measured", "", "-2.2 [-3.0, -1.0]", "-1.0 [-1.5, -0.5]",
+                             "+0.0 [-0.1, +0.1]", "")  # fmt: skip
+    assert tried.rows[1][0] == "ldg"
     curve, others, reached = section(whole, "ceilings").tables
     assert curve.rows[0] == ("17", "4,480", "no")
     assert others.rows == (

@@ -97,7 +97,7 @@ def test_a_study_leaves_records_of_every_kind_that_a_page_draws(
     assert 0 <= spent["seconds"] < 60
     page = study(read([out]))
     drawn = {each.anchor for each in page.sections if not each.missing}
-    assert {"verdicts", "matrix", "dose", "attacks", "planted", "ceilings"} <= drawn
+    assert {"verdicts", "dose", "attacks", "planted", "ceilings"} <= drawn
 
 
 def test_without_permission_to_count_the_study_goes_on_and_says_so(
