@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 from pagebench.profiles import ncu
 from pagebench.profiles.ncu import NcuError
 
+# A template's number is `(unsigned int)128` to the library and 128 to ncu.
+CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long)\)(?=-?\d)")
 CAPABILITY = "device__attribute_compute_capability_"
 
 
@@ -30,6 +33,8 @@ def csv_page(report: Path) -> str:
         actions = list(_actions(ncu_report.load_report(str(report))))
     except Exception as error:  # of the library's own making
         raise NcuError(f"ncu-report cannot read this report: {error}") from error
+    if not actions:
+        raise NcuError("ncu-report finds no kernels here: is it a report of Nsight Compute?")
     return _page(actions)
 
 
@@ -58,7 +63,8 @@ def _page(actions: list[Any]) -> str:
 def _identity(action: Any) -> tuple[str, ...]:
     capability = ".".join(_text(action, f"{CAPABILITY}{part}") for part in ("major", "minor"))
     grid, block = (_extent(action, what) for what in ("grid", "block"))
-    return action.name(action.NameBase_DEMANGLED), grid, block, capability, _ranges(action)
+    symbol = CAST.sub("", action.name(action.NameBase_DEMANGLED))
+    return symbol, grid, block, capability, _ranges(action)
 
 
 def _extent(action: Any, what: str) -> str:

@@ -376,17 +376,25 @@ def test_a_busy_share_is_the_calls_only_if_its_first_kernel_nearly_is_the_call()
 
 
 @pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
-def test_on_the_h200_the_l2_binds_pages_below_64_and_dram_those_above() -> None:
-    (ceilings,) = store.read_kind([H200 / "study.jsonl"], "ceilings")
-    doses = {line["regime"]: line for line in store.read_kind([H200 / "study.jsonl"], "dose")}
-    counted = {r["cell"]: r for r in store.read_kind([H200 / "study.jsonl"], "counters")}
+@pytest.mark.parametrize(("name", "binds"), [
+    ("study", ["latency", "L2", "DRAM", "DRAM"]),
+    ("study_other_gpu", ["L2", "L2", "DRAM or L2", "DRAM"]),
+    ("study_third_gpu", ["latency", "L2", "DRAM", "DRAM"]),
+])  # fmt: skip
+def test_on_three_h200s_dram_binds_pages_of_64_and_more_and_those_of_16_are_at_the_rules_edge(
+    name: str, binds: list[str]
+) -> None:
+    (ceilings,) = store.read_kind([H200 / f"{name}.jsonl"], "ceilings")
+    doses = {line["regime"]: line for line in store.read_kind([H200 / f"{name}.jsonl"], "dose")}
+    counted = {r["cell"]: r for r in store.read_kind([H200 / f"{name}.jsonl"], "counters")}
     dose = doses["distinct"]
-    found = []
-    for cell, (_, time_us, _) in zip(dose["cells"], dose["time_us"], strict=True):
-        path = diagnose(counted[cell], ON_H200, time_us, [ceilings])
-        assert path is not None
-        found.append(path.binding)
-    assert found == ["L2", "L2", "DRAM or L2", "DRAM"]
+    paths = [
+        diagnose(counted[cell], ON_H200, time_us, [ceilings])
+        for cell, (_, time_us, _) in zip(dose["cells"], dose["time_us"], strict=True)
+    ]
+    assert [path and path.binding for path in paths] == binds
+    assert paths[0] is not None
+    assert paths[0].share == pytest.approx(0.90, abs=0.007)
 
 
 def test_an_unstable_counter_diagnoses_and_is_marked() -> None:

@@ -112,7 +112,7 @@ def test_time_that_does_not_move_follows_nothing() -> None:
 
 
 @recorded
-@pytest.mark.parametrize("name", ["study", "study_other_gpu"])
+@pytest.mark.parametrize("name", ["study", "study_other_gpu", "study_third_gpu"])
 def test_recorded_doses_follow_from_their_steps_and_counters(name: str) -> None:
     lines = list(store.read_kind([H200 / f"{name}.jsonl"], "dose"))
     assert [line["regime"] for line in lines] == [ladder.name for ladder in LADDERS]
@@ -136,7 +136,7 @@ def ladder_group(times: Sequence[float], processes: int = 4) -> Interleaved:
 @recorded
 def test_a_dose_record_holds_times_steps_counters_and_reasons() -> None:
     group = ladder_group((215.0, 181.0, 180.0, 178.0))
-    made = dose_of(LADDERS[0], group, Options(), [H200 / "study.jsonl"])
+    made = dose_of(LADDERS[0], group, Options(), [H200 / "study_other_gpu.jsonl"])
     record = json.loads(json.dumps(made, allow_nan=False))
     assert record["values"] == ["16", "32", "64", "128"]
     assert record["steps_us"][0][1] == pytest.approx(-34, abs=0.2)
@@ -231,7 +231,7 @@ def test_the_context_is_halved_exactly_or_not_at_all() -> None:
 
 
 @recorded
-@pytest.mark.parametrize("name", ["study", "study_other_gpu"])
+@pytest.mark.parametrize("name", ["study", "study_other_gpu", "study_third_gpu"])
 def test_recorded_attacks_follow_from_their_variants(name: str) -> None:
     words = {}
     for line in store.read_kind([H200 / f"{name}.jsonl"], "attack"):

@@ -344,6 +344,33 @@ def test_a_missing_report_is_named_before_a_tool_is_looked_for(tmp_path: Path) -
         count(wanted(import_=tmp_path / "none.ncu-rep", cells=()), str)
 
 
+def test_a_report_is_read_without_ncu_as_ncu_exports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ncu_report")
+    monkeypatch.setenv("PATH", "/nowhere")
+    (read,) = count(wanted(import_=DATA / "ncu_xqa_shared_p16.ncu-rep", cells=()), str)
+    (exported,) = imported(PAGE, tmp_path)
+    assert read["total"] == exported["total"]
+    (kernel,), (other,) = read["kernels"], exported["kernels"]
+    for name in ("symbol", "grid", "block", "passes"):
+        assert kernel[name] == other[name]
+    # ncu prints two decimals.
+    assert kernel["launch"] == pytest.approx(other["launch"], abs=0.005)
+    for name, values in kernel["values"].items():
+        assert values == pytest.approx(other["values"][name], abs=0.005)
+
+
+def test_a_file_that_is_no_report_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ncu_report")
+    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "r.ncu-rep").write_bytes(b"no report")
+    with pytest.raises(ValueError, match=r"r\.ncu-rep: ncu-report finds no kernels here"):
+        count(wanted(import_=tmp_path / "r.ncu-rep", cells=()), str)
+
+
 def test_a_report_that_no_tool_can_read_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
