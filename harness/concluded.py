@@ -39,7 +39,7 @@ NO_VERDICTS = (
     "contrasts."
 )
 MATRIX = ("contrast (knob)", "A", "B", "predicted", "what came", "time B over A", "would be found",
-          "processes", "work that moved", "what binds B", "note")  # fmt: skip
+          "processes", "work that moved", "what binds B")  # fmt: skip
 # Sentences of a verdict that its row shows in columns.
 SHOWN = ("time x ", "no stable counter moved", "work moved: ", "as predicted from ", BINDS)
 
@@ -114,12 +114,19 @@ def _matrix_row(contrast: Contrast, line: Line | None) -> tuple[str, ...]:
     return (
         *asked,
         line["predicted"] or "",
-        f"{SHAPES.get(line['verdict'], '')} {line['verdict']}{' ≠' if _failed(line) else ''}",
+        _came(line),
         *(_time(time) if time is not None else ("no time", "", "")),
         _moved(line["work"]),
         _binding(line),
-        "" if _failed(line) else "; ".join(_not_shown(line)),
     )
+
+
+def _came(line: Line) -> str:
+    """The word; what else is to be said of a verdict stands here, or in prose where it failed."""
+    word = f"{SHAPES.get(line['verdict'], '')} {line['verdict']}"
+    if _failed(line):
+        return f"{word} ≠"
+    return "; ".join([word, *_not_shown(line)])
 
 
 def _not_shown(line: Line) -> list[str]:
