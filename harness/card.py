@@ -172,12 +172,15 @@ def _how(record: dict[str, Any]) -> str:
 
 COUNTER_HEADINGS = (
     "cell", "L2, replay", "LDG", "of predicted", "LDGSTS", "local loads", "DRAM read MB",
-    "of predicted", "DRAM busy %", "L2 hit %", "does not repeat",
+    "of predicted", "DRAM busy %", "DRAM GB/s", "L2 hit %", "does not repeat",
 )  # fmt: skip
 
 
-def counters_row(record: dict[str, Any]) -> tuple[str, ...]:
-    """One line a cell, in the order of COUNTER_HEADINGS."""
+def counters_row(record: dict[str, Any], timings: Sequence[Record] = ()) -> tuple[str, ...]:
+    """One line a cell, in the order of COUNTER_HEADINGS.
+
+    GB/s is DRAM bytes over the cell's time, where `timings` has one of that GPU and state.
+    """
     total, predicted = record["total"], record["predicted"]
 
     def value(name: str, scale: float = 1, digits: int = 0) -> str:
@@ -195,6 +198,7 @@ def counters_row(record: dict[str, Any]) -> tuple[str, ...]:
         record["cell"], f"{how.get('l2', 'unknown')}, {how.get('replay_mode', 'imported')}",
         value("ldg"), share("ldg") or apart, value("ldgsts"), value("local_loads"),
         value("dram_read_bytes", 1e6, 1), share("dram_read_bytes"), _busy(record),
+        _over_time(record, timings),
         f"{hit:.1f}" if isinstance(hit, float) else str(hit or ""),
         ", ".join(name for name, entry in total.items() if not entry["stable"]),
     )  # fmt: skip
@@ -204,6 +208,15 @@ def _busy(record: dict[str, Any]) -> str:
     """DRAM busy in the call's first kernel, which nearly is the call."""
     values = record["kernels"][0]["values"].get("dram_busy_pct") or [None]
     return "" if None in values else f"{median(values):.1f}"
+
+
+def _over_time(record: dict[str, Any], timings: Sequence[Record]) -> str:
+    read, gpu = record["total"].get("dram_read_bytes"), record["environment"].get("uuid")
+    of_cell = (r for r in timings if r.cell == record["cell"] and r.environment.get("uuid") == gpu)
+    timing = _by_events(of_cell, record) if gpu else None
+    if not read or timing is None:
+        return ""
+    return f"{read['value'] / report.as_json(timing)['time_us'] / 1e3:,.0f}"
 
 
 CEILING_HEADINGS = ("ceiling", "value", "by parallelism", "saturated")
@@ -330,14 +343,19 @@ def _binds(
     """The critical path of the newest time that counters and ceilings can explain: by events."""
     if counters is None:
         return None
-    wanted = ("run", "events", counters["how"].get("l2"))
-    by_events = _newest(r for r in timings if (r.boundary, r.clock, r.l2) == wanted)
+    by_events = _by_events(timings, counters)
     if by_events is None:
         return None
     time_us = report.as_json(by_events)["time_us"]
     state = State(by_events.environment, by_events.l2)
     path = diagnose(counters, state, time_us, store.read_kind(files, "ceilings"))
     return path.entry() if path else None
+
+
+def _by_events(timings: Iterable[Record], counters: dict[str, Any]) -> Record | None:
+    """The newest time of the run by events in the counters' state of the L2."""
+    wanted = ("run", "events", counters["how"].get("l2"))
+    return _newest(r for r in timings if (r.boundary, r.clock, r.l2) == wanted)
 
 
 def _ceiling(timing: Record | None, files: Sequence[Path]) -> float | None:

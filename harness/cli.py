@@ -367,7 +367,7 @@ def report(
     elif records:
         _print_timings(records, markdown)
     if counted and not repeats and not clocks:
-        cli_count.print_counted(counted, as_json, markdown)
+        cli_count.print_counted(counted, records, as_json, markdown)
 
 
 def _nothing_to_draw(files: list[Path]) -> str:

@@ -28,6 +28,7 @@ from pagebench.harness.choose import (
     wanted_cells,
 )
 from pagebench.harness.clock import L2_STATES
+from pagebench.harness.record import Record
 from pagebench.harness.run import default_options, refusal
 from pagebench.kernels.device import Device, find_device
 from pagebench.kernels.registry import add_kernel_file
@@ -135,13 +136,15 @@ def _print_counters(records: list[dict[str, Any]], as_json: bool, path: Path) ->
     print(f"{reports.counted(len(records), 'record')} in {path}")
 
 
-def print_counted(counted: list[dict[str, Any]], as_json: bool, markdown: bool) -> None:
+def print_counted(
+    counted: list[dict[str, Any]], timings: list[Record], as_json: bool, markdown: bool
+) -> None:
     """Stored counters as a table, or as JSON, with what is predicted of them today."""
     from pagebench.harness.card import COUNTER_HEADINGS, counters_row
     from pagebench.harness.profile import predicted_anew
 
     anew = [predicted_anew(record) for record in counted]
-    rows = map(counters_row, anew)
+    rows = [counters_row(record, timings) for record in anew]
     if as_json:
         print_json(anew)
     elif markdown:

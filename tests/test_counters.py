@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pagebench.harness import baseline, card, store
@@ -527,6 +528,19 @@ def test_a_row_of_counters_says_shares_and_what_does_not_repeat() -> None:
     assert (shared["L2, replay"], shared["LDG"]) == ("cold, kernel", "407,552")
     assert "dram_read_bytes" in shared["does not repeat"]
     assert card.counters_row(recorded()[0])[3] == "1.0000"
+
+
+def test_dram_bytes_over_time_stand_beside_how_busy_dram_was() -> None:
+    file = H200 / "study.jsonl"
+    cell = "xqa_distinct_p64_b32_l8192"
+    (line,) = [r for r in store.read_kind([file], "counters") if r["cell"] == cell]
+    timings = list(store.read([file]))
+    row = dict(zip(card.COUNTER_HEADINGS, card.counters_row(line, timings), strict=True))
+    (us,) = [np.median(r.samples.time_us) for r in timings if r.cell == cell and r.samples]
+    assert row["DRAM GB/s"] == f"{line['total']['dram_read_bytes']['value'] / us / 1e3:,.0f}"
+    assert row["DRAM busy %"] == "85.2"
+    elsewhere = line | {"environment": line["environment"] | {"uuid": "another"}}
+    assert card.counters_row(elsewhere, timings)[card.COUNTER_HEADINGS.index("DRAM GB/s")] == ""
 
 
 def test_a_line_of_counters_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:
