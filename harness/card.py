@@ -409,7 +409,7 @@ def _timing_lines(card: dict[str, Any]) -> list[str]:
     interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
     return [
         f"  asked     {_words(timing['axes'])}",
-        f"  resolved  {_words(card['resolved'])}",
+        f"  resolved  {_words(_short(card['resolved']))}",
         f"  time      {timing['time_us']:.2f} us{interval}, floor {timing['floor_us']:.2f} "
         f"({timing['clock']}, {timing['l2']})",
         f"            {_whence(timing, timing['started'])}",
@@ -437,6 +437,11 @@ def _whence(record: dict[str, Any], date: str, other: dict[str, Any] | None = No
         "another GPU than the time's" if other and other["environment"].get("uuid") != uuid else "",
     ]
     return "on " + ", ".join(filter(None, words))
+
+
+def _short(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Without the module, whose name is as long as all that it was compiled for: JSON has it."""
+    return {name: value for name, value in resolved.items() if name != "module"}
 
 
 def _words(values: dict[str, Any]) -> str:
