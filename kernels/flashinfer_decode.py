@@ -25,9 +25,8 @@ INT_WORKSPACE_BYTES = 8 << 20  # the wrapper's own, device side
 # Groups of the CUDA-core kernel: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
 GROUPS_0_6 = (1, 2, 3, 4, 8)
 GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
-MERGE_BLOCKS_AN_SM = (
-    8  # of 128 threads and 10 KiB of shared memory: fewer than any SM since sm_80 holds
-)
+# Of 128 threads, 40 registers each and 10.5 KiB of shared memory: every SM since sm_80 holds nine.
+MERGE_BLOCKS_AN_SM = 9
 MERGE_SYMBOL = "PersistentVariableLengthMergeStatesKernel"
 # Where a plan keeps its tile count and whether it splits: DecodePlanInfo and PrefillPlanInfo.
 PLAN_TILES, PLAN_SPLITS = 0, -1

@@ -69,8 +69,8 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
     vector = max(16 // element, shape.head_dim // 32)
     queries = ceil(vector * DTYPE_BYTES[shape.q_dtype] / 16)
     bdx = shape.head_dim // vector
-    threads = max(128, bdx * shape.group)
-    bdz = threads // (bdx * shape.group)
+    bdz = max(1, 128 // (bdx * shape.group))
+    threads = bdx * shape.group * bdz
     rows = 1 if shape.group > 1 else (2 if element == 1 else 4)
     tokens = rows * shape.group * bdz  # an iteration's
     chunk = _fidecode_chunk(shape, tiles)
@@ -121,22 +121,41 @@ def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
 
     Warps load a tile's page indices one at a time, K once before the first tile and once a tile,
     V likewise but one tile further ahead, and K too where a head of it is one part; in a last tile
-    that is not full, warps whose tokens lie
-    past its end do nothing (SHORT_SEQ_OPT). Every warp loads the context length once. With splits
-    the last block of a head reads each split's row maximum.
+    that is not full, warps whose tokens lie past its end do nothing (SHORT_SEQ_OPT). Every warp
+    loads the context length once. With splits the last block of a head reads each split's row
+    maximum.
     """
     tile = _xqa_tile(shape, capability)
     loads = 0
     for length in shape.lengths().tolist():
         tiles = ceil(length / XQA_CTA_TOKENS)
         ahead = tile.k_pages * tile.k_ahead + tile.v_pages * tile.v_ahead
-        loads += splits * XQA_WARPS * (tile.k_pages + tile.v_pages + ahead + 2)
+        loads += splits * XQA_WARPS * (ahead + 2) + _first_loads(shape, tile, length, splits)
         for index in range(tiles):
             tokens = min(XQA_CTA_TOKENS, length - index * XQA_CTA_TOKENS)
             k_calls = ceil(tokens / XQA_WARP_TOKENS)
             loads += tile.k_pages * k_calls + tile.v_pages * tile.v_calls(tokens)
         loads += splits if splits > 1 else 0
     return loads * shape.kv_heads
+
+
+def _first_loads(shape: Shape, tile: _XqaTile, length: int, splits: int) -> int:
+    """What K and V warps load before the first tile, also those whose tokens lie past the end.
+
+    Guarded off, such a load is counted. In modules of page 64 the compiler branches round it
+    instead (SASS of all groups at head dim 128, nvcc 13.0 for sm_90a), and it is not.
+    """
+    if shape.page_size != XQA_WARP_TOKENS:
+        return splits * XQA_WARPS * (tile.k_pages + tile.v_pages)
+    pages, warps = shape.pages(length), XQA_WARPS // tile.groups
+    begins = [XQA_WARPS * split for split in range(splits)]
+    k_warps = sum(begin + warp < pages for begin in begins for warp in range(XQA_WARPS))
+    v_groups = sum(
+        begin + group // tile.groups_an_x_tile < pages
+        for begin in begins
+        for group in range(tile.groups)
+    )
+    return k_warps * tile.k_pages + v_groups * warps * tile.v_pages
 
 
 @dataclass(frozen=True, slots=True)
