@@ -702,3 +702,18 @@ def test_where_nothing_can_be_profiled_doctor_says_why_and_times_the_rest() -> N
     assert list(_profiled(absent, {}, said.append)) == []
     assert len(said) == 1
     assert said[0].startswith("no profile to time: device cuda:99: ")
+
+
+@pytest.mark.parametrize(("name", "wrong", "of"), [
+    ("counters_unseen", 6, 6), ("counters_unseen_again", 4, 23), ("counters_unseen_third", 2, 14),
+])  # fmt: skip
+def test_how_often_an_unseen_cell_found_a_formula_wrong(name: str, wrong: int, of: int) -> None:
+    """By the predictions that these records were stored with, of the decode kernel where no more."""
+    judged = []
+    for record in store.read_kind([H200 / f"{name}.jsonl"], "counters"):
+        whole, decode = (record["predicted"].get(what) for what in ("ldg", "decode_ldg"))
+        if whole:
+            judged.append(whole == record["total"]["ldg"]["value"])
+        elif decode and name == "counters_unseen":
+            judged.append(decode == record["kernels"][0]["values"]["ldg"][0])
+    assert (judged.count(False), len(judged)) == (wrong, of)
