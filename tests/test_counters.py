@@ -708,7 +708,7 @@ def test_where_nothing_can_be_profiled_doctor_says_why_and_times_the_rest() -> N
     ("counters_unseen", 6, 6), ("counters_unseen_again", 4, 23), ("counters_unseen_third", 2, 14),
 ])  # fmt: skip
 def test_how_often_an_unseen_cell_found_a_formula_wrong(name: str, wrong: int, of: int) -> None:
-    """By the predictions that these records were stored with, of the decode kernel where no more."""
+    """By the predictions that these records were stored with; the decode kernel's if no more."""
     judged = []
     for record in store.read_kind([H200 / f"{name}.jsonl"], "counters"):
         whole, decode = (record["predicted"].get(what) for what in ("ldg", "decode_ldg"))
