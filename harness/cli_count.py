@@ -64,16 +64,8 @@ def profile(
 
     here = device_and_kernel(device, kernel)
     chosen("l2", [l2], L2_STATES, default_options(here), here)
-    if import_ and (names or suite or keep or audit or single_pass):
-        raise ValueError(
-            "--import reads what was counted elsewhere, whole: without NAME, --suite, --keep, "
-            "--audit and --single-pass"
-        )
-    if audit and (single_pass or save_baseline or check_baseline):
-        raise ValueError(
-            "--audit checks the flush alone: without --single-pass, --save-baseline and "
-            "--check-baseline"
-        )
+    alone = not (save_baseline or check_baseline)
+    _refuse_together(import_, bool(names or suite or keep), audit, single_pass, alone)
     cells = () if import_ else _countable(names, suite, here)
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
@@ -94,6 +86,22 @@ def profile(
     for line in failed:
         say(line)
     return 1 if failed or len(records) < len(cells) else 0
+
+
+def _refuse_together(
+    import_: Path | None, chosen: bool, audit: bool, single_pass: bool, alone: bool
+) -> None:
+    """ValueError for options of which one leaves the other without a meaning."""
+    if import_ and (chosen or audit or single_pass):
+        raise ValueError(
+            "--import reads what was counted elsewhere, whole: without NAME, --suite, --keep, "
+            "--audit and --single-pass"
+        )
+    if audit and (single_pass or not alone):
+        raise ValueError(
+            "--audit checks the flush alone: without --single-pass, --save-baseline and "
+            "--check-baseline"
+        )
 
 
 def _is_cold(record: dict[str, Any]) -> bool:
