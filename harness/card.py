@@ -155,7 +155,7 @@ def _how(record: dict[str, Any]) -> str:
     else:
         trust = "calibrated" if record.get("calibrated") else "not calibrated"
         gone = record.get("distrusted")
-        trust += f", less {', '.join(gone)}" if gone else ""
+        trust += f": {', '.join(gone)} left out, found wrong" if gone else ""
     words = [
         f"ncu {how['ncu']}" if "ncu" in how else "",
         f"chip {how['chip']}",
@@ -171,8 +171,8 @@ def _how(record: dict[str, Any]) -> str:
 
 
 COUNTER_HEADINGS = (
-    "cell", "L2, replay", "LDG", "of predicted", "LDGSTS", "local loads", "DRAM read MB",
-    "of predicted", "DRAM busy %", "DRAM GB/s", "L2 hit %", "does not repeat",
+    "cell", "L2, replay", "LDG", "LDG of predicted", "LDGSTS", "local loads", "DRAM read MB",
+    "DRAM of predicted", "DRAM busy %", "DRAM GB/s", "L2 hit %", "does not repeat",
 )  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def _module(record: dict[str, Any]) -> str:
 
 
 def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Whether both cells ran the same binary alike, and stable counters that differ.
+    """Whether both cells ran the same binary alike, and stable counters over the other's.
 
     ValueError where one of them has no counters.
     """
@@ -274,6 +274,7 @@ def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     mine, theirs = card["counters"]["total"], other["counters"]["total"]
     return {
         "cell": other["cell"],
+        "of": card["cell"],
         "same": same_binary(card["counters"], other["counters"]),
         "ratio": {
             name: round(mine[name]["value"] / theirs[name]["value"], 4)
@@ -288,8 +289,11 @@ def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def _contrast_lines(found: dict[str, Any]) -> list[str]:
     same = ", ".join(f"{what} {'same' if is_same else 'another'}"
                      for what, is_same in found["same"].items())  # fmt: skip
-    ratios = ", ".join(f"{name} x {ratio:g}" for name, ratio in found["ratio"].items())
-    return [f"  against   {found['cell']}: {same}", f"            {ratios or 'no stable change'}"]
+    ratios = ", ".join(f"{name} x {ratio:.4f}" for name, ratio in found["ratio"].items())
+    return [
+        f"  against   {found['cell']}: {same}",
+        f"            {found['of']} over it: {ratios or 'no stable change'}",
+    ]
 
 
 def newest_counters(

@@ -133,7 +133,7 @@ def list_(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Suites, or the cells of one with whether they can run here, and if not, why."""
+    """Suites, or the cells of one and whether they can run here."""
     here = device_and_kernel(device, kernel)
     if not names and not suite:
         _list_suites(here, as_json)
@@ -185,7 +185,7 @@ def run(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Measure cells: named outright, those of a suite, or those that match a filter."""
+    """Measure cells by name, of a suite, or those that words filter."""
     if not names and not suite:
         raise ValueError("name a cell or a suite; `pagebench list` shows them")
     if resume and out is None:
@@ -322,7 +322,7 @@ def once(
     kernel: KernelFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="it is JSON anyway")] = True,
 ) -> int:
-    """Warm up, then call once between profiler start and stop: what a profiler replays."""
+    """Warm cells up and call them once, for a profiler to replay."""
     from pagebench.harness.once import call_once
 
     here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))
@@ -349,7 +349,7 @@ def report(
     ] = False,
     clocks: Annotated[bool, typer.Option("--clocks", help="one column a clock")] = False,
 ) -> None:
-    """Tables of records: time with interval, GB/s, resolved kernel, and how to reproduce it.
+    """Tables of records: time, interval, GB/s, resolved kernel.
 
     Counters have a table of their own, against today's predictions.
     """
@@ -420,7 +420,7 @@ def doctor(
     out: Annotated[Path | None, typer.Option(help="with --speed: append its records")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is here: device, driver, clocks, versions, neighbours, and which kernels can run."""
+    """What is here: device, driver, versions, kernels that run."""
     from pagebench.harness.doctor import examine
 
     if out and not speed:

@@ -167,7 +167,7 @@ def calibrate(
     device: DeviceName = "auto",
     as_json: AsJson = False,
 ) -> int:
-    """Kernels of known loads say which counter sees what on this GPU with this ncu."""
+    """Which counter sees what here, by kernels of known loads."""
     from pagebench.harness.calibrate import CALIBRATIONS
     from pagebench.harness.calibrate import calibrate as run_calibration
     from pagebench.harness.counting import as_value_error
@@ -199,7 +199,7 @@ def ceilings(
     device: DeviceName = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """What this GPU reaches: DRAM, L2, issue, FMA, matrix and launch, by probes that saturate."""
+    """What this GPU reaches: DRAM, L2, issue, FMA, matrix, launch."""
     from pagebench.harness.card import CEILING_HEADINGS, ceiling_rows
     from pagebench.harness.ceilings import measure_ceilings
 
@@ -224,7 +224,7 @@ def show(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """One card: the newest timing and counters of a cell, and what was predicted."""
+    """One card of a cell: its newest time, counters, prediction."""
     from pagebench.harness.card import contrast, joined, joined_card
 
     if kernel:

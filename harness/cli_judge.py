@@ -47,7 +47,7 @@ def judge(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Did the knob between two cells change device work, and does that work show in time?"""
+    """Did a knob change device work, and does the work show?"""
     from pagebench.harness.judge import cells_of, judge_contrasts, work_between
 
     if not names:
@@ -93,7 +93,7 @@ def dose(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Over all values of a knob: which counter does the time follow, if any?"""
+    """Which counter does time follow over all values of a knob?"""
     from pagebench.harness.dose import doses
 
     if not names:
@@ -145,7 +145,7 @@ def attack(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Scale the context, or switch the kernel: does the effect do what its mechanism says?"""
+    """Another context, another kernel: what does the effect do?"""
     from pagebench.harness import attack as attacks
 
     here = device_and_kernel(device, kernel)
@@ -167,7 +167,7 @@ def attack(
 
 
 def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> int:
-    """Plant known loads and a known wait in our own kernels: do the instruments find them?"""
+    """Plant known loads and a known wait: are they found?"""
     from pagebench.harness.counting import as_value_error
     from pagebench.harness.selftest import planted_cells
     from pagebench.harness.selftest import selftest as run_selftest

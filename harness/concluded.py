@@ -384,14 +384,15 @@ PLANTED_HEADINGS = ("cell", "instrument", "planted", "found", "low", "high", "ri
 
 
 def planted(recorded: Recorded) -> Section:
-    """Effects put in on purpose, and whether the instruments found them."""
-    rows = [(line, row) for line in recorded.planted for row in line["rows"]]
+    """Effects put in on purpose, and whether the instruments found them; the newest of them."""
+    newest = recorded.planted[-1:]
+    rows = [(line, row) for line in newest for row in line["rows"]]
     if not rows:
         return Section("planted", "Planted effects",
                        missing="No planted effects: `make study` measures them.")  # fmt: skip
     text = tuple(
         f"The smallest effect that would be found in this call is {line['detectable']:.2%}."
-        for line in recorded.planted if line["detectable"]
+        for line in newest if line["detectable"]
     )  # fmt: skip
     shown = [tuple(_planted(row.get(name)) for name in PLANTED_HEADINGS) for _, row in rows]
     table = table_of("Known work put into our own kernels", PLANTED_HEADINGS, shown,

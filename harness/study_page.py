@@ -66,9 +66,10 @@ def preface(study: Study) -> list[str]:
     if len(study.gpus) > 1:
         text.append(
             f"The records are of {len(study.gpus)} GPUs of that model: {', '.join(study.gpus)}. "
-            "Of what was measured more than once the newest is drawn. Every table says which GPU "
-            "its rows are of; where it names several, times are of the first and counters or "
-            "ceilings of the others."
+            "Of what was measured more than once the newest is drawn; which counters repeat, cells "
+            "in two modes and the environments are of all. Every table says which GPU its rows are "
+            "of; where it names several, times are of the first and counters or ceilings of the "
+            "others."
         )
     return text
 

@@ -279,6 +279,16 @@ def test_ldg_is_predicted_exactly_from_source_for_every_recorded_cell() -> None:
     assert len(judged) == 98  # with three of FlashInfer's that do not split
 
 
+def test_l2_requests_and_sectors_repeat_as_traffic_does_and_seldom_exactly() -> None:
+    distinct = [line for line in every_recorded() if line["axes"]["sharing"] == "distinct"]
+    spreads = {name: [line["total"][name]["spread"] for line in distinct]
+               for name in ("l2_requests", "l2_sectors")}  # fmt: skip
+    assert {name: (len(values), values.count(0), max(values) < 0.002)
+            for name, values in spreads.items()} == {
+        "l2_requests": (170, 19, True), "l2_sectors": (170, 24, True),
+    }  # fmt: skip
+
+
 def ldg_of(name: str) -> int:
     """Of one of our Triton kernels, as it would be resolved."""
     cell = Cell.parse(name)
@@ -581,6 +591,7 @@ def test_a_contrast_says_which_stable_counters_moved_and_if_the_binary_did() -> 
     assert "ldgsts" not in found["ratio"]  # KV copies do not depend on the page size
     assert found["same"]["launch"]
     text = card.joined_card(small | {"against": found})
+    assert "xqa_distinct_p16 over it: " in text
     assert "ldg x 3.7692" in text
 
 

@@ -46,19 +46,25 @@ def readme_rows(name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split("|")][1:] for line in lines]
 
 
-PAGES = (16, 32, 64, 128)
-
-
-def test_the_readmes_page_sizes_are_the_studys() -> None:
-    found = medians("study")
-    total = {r["cell"]: r["total"] for r in store.read_kind([H200 / "study.jsonl"], "counters")}
-    regimes = ("xqa_shared_p{}", "xqa_distinct_p{}", "xqa_distinct_p{}_b32_l8192")
-    times = [[f"{found[cell.format(page)]:.2f}" for page in PAGES] for cell in regimes]
+def test_the_readmes_page_sizes_are_the_studys_ladders() -> None:
+    lines = store.read_kind([H200 / "study.jsonl"], "dose")
+    dose = {line["regime"]: line for line in lines}
+    times = [[f"{middle:.2f}" for _, middle, _ in dose[regime]["time_us"]]
+             for regime in ("shared", "short", "distinct")]  # fmt: skip
     counted = [
-        [f"{total[f'xqa_shared_p{page}'][name]['value']:,.0f}" for page in PAGES]
+        [f"{value:,.0f}" for value in dose["distinct"]["counters"][name]]
         for name in ("ldg", "local_loads")
     ]
     assert readme_rows("pages") == times + counted
+
+
+def test_the_readmes_card_is_what_the_command_prints() -> None:
+    (told,) = re.findall(r"```console\n\$ (pagebench show .*?)```", README, re.S)
+    command, *shown = told.strip().splitlines()
+    done = draw(*command.split()[2:], command="show")
+    printed = done.stdout.splitlines()
+    assert shown == [line for line in printed if line in shown]
+    assert len(shown) > 10
 
 
 STUDIES = ("study", "study_other_gpu", "study_third_gpu")
@@ -289,10 +295,10 @@ def test_on_another_host_listing_a_suite_took_a_little_longer_than_it_may() -> N
     assert over == [("pagebench list --suite pages", 0.5065)]
 
 
-def draw(*words: str) -> subprocess.CompletedProcess[str]:
+def draw(*words: str, command: str = "report") -> subprocess.CompletedProcess[str]:
     code = "from pagebench.harness.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, "report", *words], capture_output=True, text=True
+        [sys.executable, "-c", code, command, *words], capture_output=True, text=True, cwd=ROOT
     )
 
 
