@@ -458,7 +458,7 @@ def _bandwidth(
     """Distinct bytes over time against the ceiling, and DRAM bytes where they were counted."""
     distinct = timing["predicted"].get("distinct_kv_bytes", 0)
     share = "" if timing["of_nominal"] is None else f" ({timing['of_nominal']:.1%} of nominal)"
-    text = f"  bytes     {distinct / 1e6:.1f} MB distinct, {timing['gbps'] or 0:.0f} GB/s{share}"
+    text = f"  bytes     {distinct / 1e6:.1f} MB distinct, {report.bandwidth(timing['gbps'])} GB/s{share}"
     if ceiling:
         text += f", {(timing['gbps'] or 0) / ceiling:.1%} of the {ceiling:.0f} this GPU reads"
     read = (counters or {}).get("total", {}).get("dram_read_bytes")

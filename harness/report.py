@@ -150,6 +150,11 @@ def counted(count: int | str, noun: str, ending: str = "s") -> str:
     return f"{count} {noun}{'' if str(count) == '1' else ending}"
 
 
+def bandwidth(gbps: float | None) -> str:
+    """GB/s, with two decimals where there are not three digits before them."""
+    return _number(gbps, 0 if (gbps or 0) >= 100 else 2)
+
+
 def cells_of(shown: Row) -> tuple[str, ...]:
     """A row as text, in the order of HEADINGS."""
     interval = "" if shown.low_us is None else f"{shown.low_us:.2f} to {shown.high_us:.2f}"
@@ -161,7 +166,7 @@ def cells_of(shown: Row) -> tuple[str, ...]:
         _number(shown.time_us, 2),
         interval,
         _number(shown.floor_us, 2),
-        _number(shown.gbps, 0 if (shown.gbps or 0) >= 100 else 2),
+        bandwidth(shown.gbps),
         share,
         shown.kernel,
         shown.splits,
