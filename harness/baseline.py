@@ -44,8 +44,10 @@ def _place(record: dict[str, Any]) -> str:
 
 
 def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
-    """Write the baseline; returns how many kernels it holds."""
+    """Write the baseline; returns how many kernels it holds. ValueError where no count repeats."""
     counts = counts_of(records)
+    if not any(counts.values()):
+        raise ValueError(f"{path}: not written, for no count was counted twice and repeats")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n")
     return len(counts)
@@ -94,8 +96,8 @@ def changes(kept: Counts, records: Iterable[dict[str, Any]]) -> list[str]:
     now = counts_of(records)
     places = tuple(map(_place, records))
     held = {key: counts for key, counts in kept.items() if key.startswith(places)}
-    if not held and not now:
-        raise ValueError("the baseline and what was counted have no cell in common")
+    if not any(held.values()) and not now.keys() - held.keys():
+        raise ValueError("the baseline holds no count of what was counted")
     changed = [
         f"{key}: {change}"
         for key in held.keys() & now.keys()

@@ -107,7 +107,8 @@ def newest(
     for path in files:
         if path.exists():
             for line in store.read_kind([path], "calibration"):
-                if line["gpu"] == gpu and line["ncu"] == version:
+                known = line.get("schema", CALIBRATION_SCHEMA) == CALIBRATION_SCHEMA
+                if known and (line.get("gpu"), line.get("ncu")) == (gpu, version):
                     found = line
     return found
 

@@ -246,8 +246,9 @@ def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
     `module` is what was compiled: XQA has one a page size, whose kernels all have one name.
     """
     first, second = one["kernels"], other["kernels"]
+    told = [record["resolved"].get("module") for record in (one, other)]
     return {
-        "module": _module(one) == _module(other),
+        "module": told[0] == told[1] if all(told) else _compiled(one) == _compiled(other),
         "symbol": [k["symbol"] for k in first] == [k["symbol"] for k in second],
         "launch": [(k["grid"], k["block"]) for k in first]
         == [(k["grid"], k["block"]) for k in second],
@@ -255,12 +256,11 @@ def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def _module(record: dict[str, Any]) -> str:
-    """As the adapter told it; of older records, what such a module is compiled for."""
-    told = record["resolved"].get("module")
-    compiled = record["axes"]["kernel"].startswith(("xqa", "triton"))
-    page = record["axes"]["page_size"] if compiled else ""
-    return str(told or f"{record['axes']['kernel']} {page}")
+def _compiled(record: dict[str, Any]) -> tuple[str, object]:
+    """What a module is compiled for, where a record is older than its name."""
+    axes = record["axes"]
+    per_page = axes["kernel"].startswith(("xqa", "triton"))
+    return axes["kernel"], axes["page_size"] if per_page else None
 
 
 def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -458,7 +458,8 @@ def _bandwidth(
     """Distinct bytes over time against the ceiling, and DRAM bytes where they were counted."""
     distinct = timing["predicted"].get("distinct_kv_bytes", 0)
     share = "" if timing["of_nominal"] is None else f" ({timing['of_nominal']:.1%} of nominal)"
-    text = f"  bytes     {distinct / 1e6:.1f} MB distinct, {report.bandwidth(timing['gbps'])} GB/s{share}"
+    gbps = report.bandwidth(timing["gbps"])
+    text = f"  bytes     {distinct / 1e6:.1f} MB distinct, {gbps} GB/s{share}"
     if ceiling:
         text += f", {(timing['gbps'] or 0) / ceiling:.1%} of the {ceiling:.0f} this GPU reads"
     read = (counters or {}).get("total", {}).get("dram_read_bytes")

@@ -76,16 +76,19 @@ def profile(
     records = count(wanted, say)
     store.append_lines(path, records)
     _print_counters(records, as_json, path)
-    if save_baseline:
+    lost = len(records) < len(cells)
+    if save_baseline and lost:
+        say(f"{save_baseline}: not written, for not every cell was counted")
+    elif save_baseline:
         saved = baseline.save(save_baseline, records)
         say(f"{reports.counted(saved, 'kernel')} in {save_baseline}")
-    failed = baseline.changes(kept, records) if kept is not None else []
-    if kept is not None and not failed:
+    failed = baseline.changes(kept, records) if kept is not None and records else []
+    if kept is not None and not failed and not lost:
         say(f"every count is that of {check_baseline}")
     failed += [f"{r['cell']}: the flush leaves it in L2" for r in records if not _is_cold(r)]
     for line in failed:
         say(line)
-    return 1 if failed or len(records) < len(cells) else 0
+    return 1 if failed or lost else 0
 
 
 def _refuse_together(

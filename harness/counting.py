@@ -34,7 +34,7 @@ class Wanted:
 def count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, Any]]:
     """The records; ValueError, one line with its remedy, whatever Nsight Compute complains of."""
     records = as_value_error(_count, wanted, progress)
-    return [_without_distrusted(record, progress) for record in records]
+    return [as_value_error(_without_distrusted, record, progress) for record in records]
 
 
 def as_value_error(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -114,12 +114,15 @@ def counted_and_trusted(
 
 def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
     """Take out what a calibration of this GPU and ncu found wrong; say so where there is none."""
-    if record["kind"] != "counters" or "ncu" not in record["how"]:
+    if "ncu" not in record["how"]:
         return record
     calibration = newest(record["environment"]["gpu"], record["how"]["ncu"])
     if calibration is None:
         progress("counters are not calibrated on this GPU and ncu: pagebench calibrate")
-    kept = without(record, distrusted(calibration))
+    wrong = distrusted(calibration)
+    if record["kind"] == "audit" and "dram_read_bytes" in wrong:
+        raise NcuError("--audit rests on dram_read_bytes, which the calibration here found wrong")
+    kept = without(record, wrong) if record["kind"] == "counters" else record
     return kept | {"calibrated": calibration is not None}
 
 
@@ -138,5 +141,6 @@ def without(record: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
         "total": total,
         "ratios": ratios({name: float(entry["value"]) for name, entry in total.items()}),
         "kernels": kernels,
+        "off": [name for name in record["off"] if name not in names],
         "distrusted": list(names),
     }

@@ -34,7 +34,7 @@ from pagebench.profiles.counters import (
     totals,
     unstable,
 )
-from pagebench.profiles.metrics import SINGLE_PASS, TOLERANCE, chip_of, metric, names_on
+from pagebench.profiles.metrics import METRICS, SINGLE_PASS, chip_of, metric, names_on
 from pagebench.profiles.ncu import NcuError, Setting
 
 COUNTERS_SCHEMA = 1
@@ -45,6 +45,7 @@ FIELDS = (
 LAUNCHES = 2  # every cell is counted twice: what does not repeat is not used
 # Measured over predicted may be off by this much before the card flags it.
 LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
+OWN_BYTES = 0.12e6  # of code, constants and spills, which no layout predicts: they come on top
 LEAST_COLD = 0.98  # of the distinct bytes, which a flushed cache must leave to DRAM
 PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
 
@@ -116,6 +117,8 @@ def profiled_rows(
 ) -> tuple[list[KernelRow], dict[str, dict[str, Any]]]:
     """Kernels that `child` ran between profiler start and stop, and what it said of each cell."""
     tool = ncu.find_ncu()
+    if keep:
+        keep.unlink(missing_ok=True)  # what is read back must be of this run
     with tempfile.TemporaryDirectory() as scratch:
         report = keep or Path(scratch) / "cells.ncu-rep"
         code, lines = _run(ncu.command(tool, setting, names.values(), report, child), progress)
@@ -232,8 +235,17 @@ def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[s
 
 def _told(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What the child said of each cell."""
-    values = (json.loads(line) for line in lines if line.startswith('{"cell"'))
-    return {value["cell"]: value for value in values}
+    values = filter(None, map(_json, lines))
+    return {value["cell"]: value for value in values if "cell" in value}
+
+
+def _json(line: str) -> dict[str, Any] | None:
+    """A line of the child's; None for other words, and for a line that its death cut off."""
+    try:
+        value = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _why(lines: Sequence[str]) -> str:
@@ -315,11 +327,25 @@ def predict_counters(
 def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """Counters records, the newest last; ValueError for one that this pagebench cannot read."""
     for record in store.read_kind(files, "counters"):
-        missing = [name for name in FIELDS if name not in record]
-        if missing or record["schema"] != COUNTERS_SCHEMA:
-            wrong = f"lacks {', '.join(missing)}" if missing else f"has schema {record['schema']}"
-            raise ValueError(f"a counters record {wrong}; this pagebench reads {COUNTERS_SCHEMA}")
+        wrong = _unreadable(record)
+        if wrong:
+            raise ValueError(f"a counters record {wrong}; this pagebench cannot read it")
         yield record
+
+
+def _unreadable(record: dict[str, Any]) -> str | None:
+    missing = [name for name in FIELDS if name not in record]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    if record["schema"] != COUNTERS_SCHEMA:
+        return f"has schema {record['schema']}, not {COUNTERS_SCHEMA}"
+    kinds = {"kernels": list, "total": dict, "resolved": dict, "how": dict, "environment": dict}
+    wrong = [name for name, kind in kinds.items() if not isinstance(record[name], kind)]
+    wrong += [name for name in ("launches", "chip") if name not in (record["how"] or ())]
+    if wrong or not record["kernels"]:
+        return f"has no proper {', '.join(wrong) or 'kernels'}"
+    strange = record["total"].keys() - {metric.name for metric in METRICS}
+    return f"counts {', '.join(sorted(strange))}" if strange else None
 
 
 def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
@@ -339,22 +365,27 @@ def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _total_anew(record: dict[str, Any]) -> dict[str, Any]:
-    again = record["how"]["launches"] > 1
+    """Stability from each launch's value: a stored spread is rounded."""
     return {
-        name: entry | {"stable": again and entry["spread"] <= TOLERANCE[_kind(name)]}
+        name: entry | asdict(stability(_kind(name), _of_launches(record, name)))
         for name, entry in record["total"].items()
     }
 
 
+def _of_launches(record: dict[str, Any], name: str) -> list[float]:
+    columns = [kernel["values"][name] for kernel in record["kernels"]]
+    return [float(sum(values)) for values in zip(*columns, strict=True)]
+
+
 def off(cell: Cell, measured: dict[str, float], predicted: dict[str, Any]) -> list[str]:
     """Counters whose measurement over prediction is further from 1 than its margin."""
-    margins = {"ldg": LDG_MARGIN, "dram_read_bytes": DRAM_MARGIN}
+    margins = {"ldg": (LDG_MARGIN, 0.0), "dram_read_bytes": (DRAM_MARGIN, OWN_BYTES)}
     return [
         name
-        for name, margin in margins.items()
+        for name, (share, least) in margins.items()
         if predicted.get(name)
         and name in measured
-        and abs(measured[name] / predicted[name] - 1) > margin
+        and abs(measured[name] - predicted[name]) > max(share * predicted[name], least)
     ]
 
 
@@ -379,7 +410,10 @@ def imported(text: str) -> list[dict[str, Any]]:
         mine = ncu.rows_of(rows, name)
         launches = sum(row.symbol == mine[0].symbol for row in mine)
         how = {"chip": chip, "launches": launches, "imported": True}
-        records.append(counters_record(Cell.parse(name), rows, {}, how, facts, launches))
+        try:
+            records.append(counters_record(Cell.parse(name), rows, {}, how, facts, launches))
+        except CountError as error:
+            raise NcuError(f"{name}: {error}") from error
     return records
 
 
@@ -395,6 +429,7 @@ def _capability(text: str) -> tuple[int, int]:
 def _cells_in(range_name: str) -> Iterable[str]:
     for word in re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", range_name):
         try:
-            yield Cell.parse(word).name
+            if Cell.parse(word).name == word:
+                yield word
         except CellNameError:
             continue

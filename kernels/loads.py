@@ -79,7 +79,7 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
         for begin in range(0, length, chunk):
             iterations = ceil(min(chunk, length - begin) / tokens)
             again = (iterations - 1 + FIDECODE_STAGES) // bdx - (FIDECODE_STAGES - 1) // bdx
-            loads += threads // 32 * (8 + queries + rows * (1 + again))
+            loads += ceil(threads / 32) * (8 + queries + rows * (1 + again))
     return loads * shape.kv_heads
 
 

@@ -23,6 +23,7 @@ NVTX_COLUMN = "Push/Pop_Range"
 COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
 EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
 NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
+THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another locale's thousands
 NOTHING = ("", "n/a", "nan", "-nan")
 MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
 NO_KERNELS = "No kernels were profiled"
@@ -124,7 +125,10 @@ def parse(text: str, names: Mapping[str, str]) -> list[KernelRow]:
 def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
     """Header, units and rows of a raw CSV page; NcuError where it is none or has no kernels."""
     lines = [line for line in text.splitlines() if line.startswith(('"', "ID,"))]
-    table = list(csv.reader(lines))
+    try:
+        table = list(csv.reader(lines, strict=True))
+    except csv.Error as error:
+        raise NcuError("a row of this page is cut off: " + EXPORT) from error
     header = table[0] if table else []
     missing = [column for column in COLUMNS if column not in header]
     if len(table) < 3 or missing:
@@ -158,7 +162,9 @@ def _value(ours: str, text: str) -> float | None:
     """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %."""
     value, kind = number(text), metric(ours)
     impossible = value is not None and (
-        value > MOST_PER_CENT if kind.unit == "%" else value != int(value)
+        value > MOST_PER_CENT
+        if kind.unit == "%"
+        else value != int(value) or bool(THREE_DECIMALS.search(text))
     )
     if impossible or (value is None and text.strip() not in NOTHING):
         raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")

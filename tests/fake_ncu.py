@@ -5,6 +5,7 @@ The file `ncu.json` beside it: `pages` maps a word of the profiling command to t
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ ARGUMENTS = sys.argv[1:]
 if "--version" in ARGUMENTS:
     print(f"Version {PLAN['version']} (build 1)")
 elif "--import" in ARGUMENTS:
+    with Path(__file__).with_name("exports.jsonl").open("a") as log:
+        log.write(json.dumps([ARGUMENTS, os.environ.get("LC_ALL")]) + "\n")
     print(Path(ARGUMENTS[ARGUMENTS.index("--import") + 1]).read_text())
 else:
     with Path(__file__).with_name("commands.jsonl").open("a") as log:

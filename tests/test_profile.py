@@ -103,7 +103,44 @@ def test_ncu_replays_what_once_calls_with_clocks_left_alone(fake: Fake) -> None:
     assert set(names_on("gh100").values()) <= set(option(words, "--metrics").split(","))
     child = words[words.index("once") :]
     assert child[1] == NAME
+    assert "--keep-going" in child
     assert (option(child, "--launches"), option(child, "--l2")) == ("2", "cold")
+    assert option(child, "--device") == "cuda:0"
+    assert "--kernel" not in child
+
+
+def test_launches_state_and_an_own_kernel_reach_the_profiled_process(
+    fake: Fake, tmp_path: Path
+) -> None:
+    commands = fake(pages={"": edited(passes="1")})
+    own = tmp_path / "own.py"
+    count(wanted("single", l2="warm", kernel_file=own), str)
+    for words in map(json.loads, commands.read_text().splitlines()):
+        child = words[words.index("once") :]
+        assert (option(child, "--l2"), option(child, "--kernel")) == ("warm", str(own))
+
+
+def test_a_page_is_exported_in_base_units_and_the_c_locale(fake: Fake) -> None:
+    exports = fake().with_name("exports.jsonl")
+    count(wanted(), str)
+    ((words, locale),) = map(json.loads, exports.read_text().splitlines())
+    assert option(words, "--page") == "raw"
+    assert option(words, "--print-units") == "base"
+    assert locale == "C"
+
+
+def test_an_old_report_is_not_read_as_a_new_one(fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "old.ncu-rep").write_text(edited(ldg="111"))
+    fake("==WARNING== No kernels were profiled.", report=False)
+    with pytest.raises(ValueError, match="no kernel matched"):
+        count(wanted(keep=Path("old.ncu-rep")), str)
+
+
+def test_a_line_that_the_childs_death_cut_off_is_passed_over(fake: Fake) -> None:
+    fake(TOLD, '{"cell": "xqa_shared_p64", "resol')
+    said: list[str] = []
+    assert len(count(wanted("card", NAME, "xqa_shared_p64"), said.append)) == 1
+    assert "lost: xqa_shared_p64: the process said nothing of it" in said
 
 
 def test_a_cell_that_failed_costs_its_own_record_alone(fake: Fake) -> None:
@@ -255,6 +292,23 @@ def test_what_a_calibration_found_wrong_is_nowhere_in_the_record(fake: Fake) -> 
     assert (record["calibrated"], record["distrusted"]) == (True, ["ldg"])
     assert "ldg" not in record["total"]
     assert all("ldg" not in kernel["values"] for kernel in record["kernels"])
+    assert "ldg" not in record["off"]
+
+
+def test_an_audit_does_not_rest_on_a_counter_that_was_found_wrong(fake: Fake) -> None:
+    line = {"kind": "calibration", "gpu": GPU.name, "ncu": "2025.3.1",
+            "disagree": ["dram_read_bytes: [1.0, 1.0] in cal_ldg, which executes 2"]}  # fmt: skip
+    store.append_line(calibrate.CALIBRATIONS, line)
+    fake(pages={"": edited(passes="1")})
+    with pytest.raises(ValueError, match="--audit rests on dram_read_bytes"):
+        count(wanted("audit"), str)
+
+
+def test_a_calibration_line_of_another_making_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    store.append_line(file, {"kind": "calibration"})
+    store.append_line(file, {"kind": "calibration", "gpu": GPU.name, "ncu": "1", "schema": 99})
+    assert calibrate.newest(GPU.name, "1", (file,)) is None
 
 
 def test_the_newest_calibration_of_that_gpu_and_ncu_counts(tmp_path: Path) -> None:
@@ -302,6 +356,10 @@ def test_what_was_counted_once_is_not_stable(tmp_path: Path) -> None:
     (units(PAGE, "byte", "Mbyte"), "is in Mbyte, not byte: export with LC_ALL=C"),
     (edited(ldg="407.552"), "ldg of 407.552 inst: numbers are not of the C locale"),
     (edited(ldg="407.552.123"), "numbers are not of the C locale"),
+    (edited(ldg="407.000"), "numbers are not of the C locale"),
+    (PAGE.rstrip()[:-4], "cut off"),
+    (PAGE.replace("xqa_shared_p16", "no cell"), "no NVTX range"),
+    (PAGE + PAGE.splitlines()[-1].replace("kernel_mha", "other"), "xqa_shared_p16: "),
     (edited(l2_hit_all_pct="9,138"), "numbers are not of the C locale"),
     (PAGE.replace('"CC"', '"CD"'), "no compute capability"),
     (PAGE.replace('"9.0"', '""'), "no compute capability"),

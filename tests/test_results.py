@@ -145,6 +145,18 @@ def test_what_the_readme_says_of_flashinfer_is_in_three_studies() -> None:
     assert binds == {"identity": "DRAM"}
 
 
+def test_l2_slices_and_dram_are_as_busy_in_all_that_streams_but_xqas_small_pages() -> None:
+    for name in (*STUDIES, "counters"):
+        for line in store.read_kind([H200 / f"{name}.jsonl"], "counters"):
+            values = line["kernels"][0]["values"]
+            streams = line["predicted"]["distinct_kv_bytes"] > 5e8
+            if streams and line["axes"]["sharing"] == "distinct" and "l2_slice_pct" in values:
+                slices, dram = (np.median(values[n]) for n in ("l2_slice_pct", "dram_busy_pct"))
+                small = line["axes"]["kernel"] == "xqa" and line["axes"]["page_size"] < 64
+                planted = line["axes"].get("planted_loads") == 64
+                assert (abs(slices - dram) < 5) is not (small or planted), line["cell"]
+
+
 def test_distinct_kvs_intervals_do_not_all_overlap() -> None:
     times = [verdicts(name)["vanishing"]["time"] for name in STUDIES]
     assert max(time["low"] for time in times) > min(time["high"] for time in times)
@@ -271,10 +283,10 @@ def test_medians_of_five_processes_agree_as_the_log_says(
         assert float(spread.rstrip("%")) <= most
 
 
-@pytest.mark.parametrize(("device", "count"), [("h200", 6), ("cpu", 5)])
-def test_the_suite_kept_its_own_speed_limits(device: str, count: int) -> None:
+@pytest.mark.parametrize("device", ["h200", "cpu"])
+def test_the_suite_kept_its_own_speed_limits(device: str) -> None:
     lines = list(store.read_kind([H200.parent / device / "speed.jsonl"], "speed"))
-    assert len(lines) == count
+    assert len(lines) == 5
     assert all(line["seconds"] <= line["limit_s"] for line in lines)
 
 
@@ -283,10 +295,9 @@ def test_a_card_takes_less_than_thirty_seconds() -> None:
     (card,) = store.read_kind([H200 / "make_ncu.jsonl"], "counters")
     assert (card["cell"], card["how"]["cells"]) == ("xqa_shared_p16", 1)
     assert card["how"]["elapsed_s"] < 30
-    for name in ("speed", "speed_other_host"):
-        lines = store.read_kind([H200 / f"{name}.jsonl"], "speed")
-        (line,) = [line for line in lines if line["what"] == "pagebench profile xqa_shared_p16"]
-        assert line["seconds"] < 30
+    lines = store.read_kind([H200 / "speed_other_host.jsonl"], "speed")
+    (line,) = [line for line in lines if line["what"] == "pagebench profile xqa_shared_p16"]
+    assert line["seconds"] < 30
 
 
 def test_on_another_host_listing_a_suite_took_a_little_longer_than_it_may() -> None:
