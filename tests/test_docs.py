@@ -34,6 +34,12 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
+def test_every_module_stands_in_the_architecture() -> None:
+    rooms = (ROOT / room for room in ("layouts", "kernels", "profiles", "harness"))
+    modules = [path.stem for room in rooms for path in room.glob("*.py")]
+    assert [name for name in modules if f"`{name}`" not in DOCS["architecture"]] == []
+
+
 @pytest.mark.parametrize("name", [name for name, _ in ADAPTERS])
 def test_every_kernel_stands_in_the_architecture(name: str) -> None:
     assert f"`{name}`" in DOCS["architecture"]
