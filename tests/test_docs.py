@@ -145,3 +145,10 @@ def test_an_entry_point_adds_a_kernel(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "runs" in done.stdout
     assert "multiple of 16 tokens, not 17" in done.stdout
+
+
+def test_every_file_of_records_is_explained() -> None:
+    results = ROOT / "docs" / "results"
+    text = (results / "README.md").read_text()
+    names = [path.stem for path in (results / "h200").glob("*.jsonl")]
+    assert [name for name in names if f"`{name}`" not in text] == []
