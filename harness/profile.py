@@ -64,29 +64,57 @@ def profile(
     """Counters records of the cells, one profiled process for all. NcuError says what to do.
 
     A cell that failed, or whose kernels are not those it promised, costs its own record alone:
-    `progress` is told why.
+    `progress` is told why. What a cell that broke the device or killed the process took with it is
+    counted in another process; `keep` is the report of the first.
     """
     if device.kind != "cuda" or device.capability is None:
         raise NcuError("counters need an NVIDIA GPU; --import reads what was made elsewhere")
-    tool, chip = ncu.find_ncu(), chip_of(device.capability)
-    names = names_on(chip, setting.metrics)
-    child = _child(cells, device, launches, l2, kernel_file)
-    began = perf_counter()
-    rows, told = profiled_rows(child, setting, names, keep, progress)
-    elapsed_s = round(perf_counter() - began, 2)
+    how = _how(chip_of(device.capability), setting, l2, launches)
+    names = names_on(how["chip"], setting.metrics)
     facts = {"versions": versions(), **commit(), **gpu_facts(device)}
-    how = {
-        "ncu": ".".join(map(str, ncu.ncu_version(tool))),
+    records, left = list[dict[str, Any]](), list(cells)
+    while left:
+        child = _child(left, device, launches, l2, kernel_file)
+        began = perf_counter()
+        try:
+            rows, told = profiled_rows(child, setting, names, keep, progress)
+        except ProcessDied as death:
+            left, keep = _survivors(left, death, progress), None
+            continue
+        seconds = round(perf_counter() - began, 2)
+        here = how | {"elapsed_s": seconds, "cells": len(left)}  # of this process
+        records += _records(left, rows, told, here, facts, progress)
+        # The first cell of a process is never lost, so fewer are left each time.
+        left, keep = [cell for cell in left[1:] if _is_lost(told.get(cell.name))], None
+    return records
+
+
+def _how(chip: str, setting: Setting, l2: str, launches: int) -> dict[str, Any]:
+    """How it is counted, for a record."""
+    return {
+        "ncu": ".".join(map(str, ncu.ncu_version(ncu.find_ncu()))),
         "chip": chip,
         "replay_mode": "kernel",
         "cache_control": setting.cache_control,
         "clock_control": "none",
         "l2": l2,
         "launches": launches,
-        "elapsed_s": elapsed_s,  # of the one process that profiled all the cells
-        "cells": len(cells),
     }
-    return list(_records(cells, rows, told, how, facts, progress))
+
+
+def _survivors(
+    cells: Sequence[Cell], death: ProcessDied, progress: Callable[[str], None]
+) -> list[Cell]:
+    """Cells to count again after one killed the process; raises where that helps nothing."""
+    culprit = next((cell for cell in cells if cell.name not in death.told), None)
+    if culprit is None or len(cells) == 1:
+        raise death
+    progress(f"crashed: {culprit.name}: {death}")
+    return [cell for cell in cells if cell is not culprit]
+
+
+def _is_lost(said: dict[str, Any] | None) -> bool:
+    return said is not None and said.get("status") == "lost"
 
 
 def _records(
@@ -100,7 +128,8 @@ def _records(
     for cell in cells:
         said = told.get(cell.name, {"status": "lost", "reason": "the process said nothing of it"})
         if "reason" in said:
-            progress(f"{said['status']}: {cell.name}: {said['reason']}")
+            again = "; counting it again" if _is_lost(told.get(cell.name)) else ""
+            progress(f"{said['status']}: {cell.name}: {said['reason']}{again}")
             continue
         try:
             yield counters_record(cell, rows, told, how, facts, how["launches"])
@@ -126,7 +155,7 @@ def profiled_rows(
         if told and all("reason" in said for said in told.values()):
             return [], told
         if code or not report.exists():
-            raise NcuError(_why(lines))
+            raise _trouble(lines, told)
         return ncu.parse(ncu.export_csv(tool, report), names), told
 
 
@@ -248,7 +277,15 @@ def _json(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _why(lines: Sequence[str]) -> str:
+class ProcessDied(NcuError):
+    """The profiled process ended with an error of its own; `told` is what it said before."""
+
+    def __init__(self, reason: str, told: dict[str, dict[str, Any]]) -> None:
+        super().__init__(reason)
+        self.told = told
+
+
+def _trouble(lines: Sequence[str], told: dict[str, dict[str, Any]]) -> NcuError:
     """Why there are no counters, in one line: what ncu is known to complain of, or the child's end.
 
     A child that died says more than that ncu saw no kernel of it.
@@ -257,9 +294,12 @@ def _why(lines: Sequence[str]) -> str:
     said = [line.strip() for line in lines if line.strip() and not line.startswith(silent)]
     own = [line for line in said if not line.startswith("==")]
     known = ncu.explain("\n".join(line for line in said if ncu.NO_KERNELS not in line))
-    if known or not own:
-        return known or ncu.explain("\n".join(said)) or (said or ["ncu said nothing"])[-1][:300]
-    return f"the profiled process failed: {own[-1][:300]}"
+    if own and not known:
+        return ProcessDied(f"the profiled process failed: {own[-1][:300]}", told)
+    known = known or ncu.explain("\n".join(said))
+    if known:
+        return NcuError(known)
+    return ProcessDied((said or ["ncu said nothing"])[-1][:300], told)
 
 
 def counters_record(

@@ -2,6 +2,7 @@
 
 The file `ncu.json` beside it: `pages` maps a word of the profiling command to the page it gives
 (`""` fits every command), `say` are lines, `code` the exit status, `report` whether one is written.
+A command with the word `dies_on` dies without a report; one with `breaks_on` says `broken` instead.
 """
 
 import json
@@ -21,7 +22,11 @@ elif "--import" in ARGUMENTS:
 else:
     with Path(__file__).with_name("commands.jsonl").open("a") as log:
         log.write(json.dumps(ARGUMENTS) + "\n")
-    print("\n".join(PLAN["say"]))
+    if PLAN.get("dies_on") in ARGUMENTS:
+        print("Segmentation fault\n==ERROR== The application returned an error code (11).")
+        sys.exit(1)
+    breaks = PLAN.get("breaks_on") in ARGUMENTS
+    print("\n".join(PLAN["broken"] if breaks else PLAN["say"]))
     report = Path(ARGUMENTS[ARGUMENTS.index("--export") + 1])
     if PLAN["report"]:
         page = next(page for word, page in PLAN["pages"].items() if not word or word in ARGUMENTS)

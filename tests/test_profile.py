@@ -166,6 +166,35 @@ def test_a_cell_that_the_process_did_not_reach_is_lost(fake: Fake) -> None:
     assert "lost: xqa_shared_p64: the process said nothing of it" in said
 
 
+def test_what_a_dead_process_took_with_it_is_counted_in_another(fake: Fake) -> None:
+    """The first cell killed the process before it said a word; the next is counted alone."""
+    commands = fake(TOLD, dies_on="xqa_shared_p64")
+    said: list[str] = []
+    (record,) = count(wanted("card", "xqa_shared_p64", NAME), said.append)
+    assert (record["cell"], record["how"]["cells"]) == (NAME, 1)
+    assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
+    first, second = map(json.loads, commands.read_text().splitlines())
+    assert "xqa_shared_p64" in first
+    assert "xqa_shared_p64" not in second
+
+
+def test_a_process_that_dies_of_its_only_cell_is_an_error(fake: Fake) -> None:
+    fake(TOLD, dies_on=NAME)
+    with pytest.raises(ValueError, match="the profiled process failed: Segmentation fault"):
+        count(wanted(), str)
+
+
+def test_cells_behind_one_that_broke_the_device_are_counted_in_another_process(fake: Fake) -> None:
+    lost = {"cell": NAME, "status": "lost", "reason": "the device failed in xqa_shared_p64"}
+    broke = {"cell": "xqa_shared_p64", "status": "crashed", "reason": "illegal address"}
+    fake(TOLD, breaks_on="xqa_shared_p64", broken=[json.dumps(broke), json.dumps(lost)])
+    said: list[str] = []
+    (record,) = count(wanted("card", "xqa_shared_p64", NAME), said.append)
+    assert record["cell"] == NAME
+    assert "crashed: xqa_shared_p64: illegal address" in said
+    assert any(line.endswith("counting it again") for line in said)
+
+
 @pytest.mark.parametrize("symbols", [["merge"], ["kernel_mha", "merge"]])
 def test_kernels_that_were_not_promised_or_are_missing_are_listed(
     symbols: list[str], fake: Fake
