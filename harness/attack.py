@@ -9,8 +9,8 @@ from typing import Any
 
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
+from pagebench.harness.counted import predict_counters
 from pagebench.harness.interleave import Interleaved, interleave
-from pagebench.harness.profile import predict_counters
 from pagebench.harness.run import Options, refusal
 from pagebench.kernels.device import Device
 

@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import State, diagnose, newest_ceilings
+from pagebench.harness.ceilings import diagnose, newest_ceilings
 from pagebench.harness.cell import Cell
-from pagebench.harness.profile import predicted_anew, read_counters
+from pagebench.harness.counted import State, newest_counters, predicted_anew, same_binary
 from pagebench.harness.record import Record
 from pagebench.profiles.ceilings import RATES, bandwidth_at
 from pagebench.profiles.counters import unstable
@@ -19,8 +19,6 @@ from pagebench.profiles.metrics import METRICS, metric
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
 
 MOST_SYMBOL = 90  # so that it fits a line of 100 after its indent
-
-
 # What a ratio is made of: it repeats where both do.
 RATIO_OF = {
     "l1_sectors_per_request": ("l1_requests", "l1_sectors"),
@@ -240,29 +238,6 @@ def ceiling_rows(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
-    """Whether two cells ran the same kernel with the same resources: page sizes may not.
-
-    `module` is what was compiled: XQA has one a page size, whose kernels all have one name.
-    """
-    first, second = one["kernels"], other["kernels"]
-    told = [record["resolved"].get("module") for record in (one, other)]
-    return {
-        "module": told[0] == told[1] if all(told) else _compiled(one) == _compiled(other),
-        "symbol": [k["symbol"] for k in first] == [k["symbol"] for k in second],
-        "launch": [(k["grid"], k["block"]) for k in first]
-        == [(k["grid"], k["block"]) for k in second],
-        "resources": [k["launch"] for k in first] == [k["launch"] for k in second],
-    }
-
-
-def _compiled(record: dict[str, Any]) -> tuple[str, object]:
-    """What a module is compiled for, where a record is older than its name."""
-    axes = record["axes"]
-    per_page = axes["kernel"].startswith(("xqa", "triton"))
-    return axes["kernel"], axes["page_size"] if per_page else None
-
-
 def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Whether both cells ran the same binary alike, and stable counters over the other's.
 
@@ -294,23 +269,6 @@ def _contrast_lines(found: dict[str, Any]) -> list[str]:
         f"  against   {found['cell']}: {same}",
         f"            {found['of']} over it: {ratios or 'no stable change'}",
     ]
-
-
-def newest_counters(
-    cells: Sequence[Cell], files: Sequence[Path], state: State | None = None
-) -> list[dict[str, Any]] | None:
-    """The newest counters of each cell; None where one has none.
-
-    With a state, of that GPU, else of its model, in that state of the cache.
-    """
-    lines: Iterable[dict[str, Any]] = read_counters(files)
-    if state:
-        lines = store.of_gpu(lines, state.environment)
-        lines = (line for line in lines if line["how"].get("l2") == state.l2)
-    newest = {line["cell"]: line for line in lines}
-    if not all(cell.name in newest for cell in cells):
-        return None
-    return [newest[cell.name] for cell in cells]
 
 
 def joined(cell: str, files: Sequence[Path]) -> dict[str, Any]:
@@ -423,17 +381,12 @@ def _timing_lines(card: dict[str, Any]) -> list[str]:
     ]
 
 
-def _is_of(counters: dict[str, Any], timing: dict[str, Any]) -> bool:
-    """Whether the counters are of the time's GPU model and state of the L2."""
-    models = [record["environment"].get("gpu") for record in (counters, timing)]
-    return bool(models[0] == models[1] and counters["how"].get("l2") == timing["l2"])
-
-
 def _whence(record: dict[str, Any], date: str, other: dict[str, Any] | None = None) -> str:
     """GPU, date and commit of a record, and whether `other` is of another GPU."""
     facts = record["environment"]
     uuid, commit = facts.get("uuid"), facts.get("commit")
-    gpu = facts.get("gpu") or facts.get("cpu") or "unknown device"
+    unnamed = "a GPU that the page does not name" if "capability" in facts else "unknown device"
+    gpu = facts.get("gpu") or facts.get("cpu") or unnamed
     words = [
         f"{gpu}{f' {uuid[:12]}' if uuid else ''}",
         date[:16].replace("T", " "),
@@ -463,8 +416,8 @@ def _bandwidth(
     if ceiling:
         text += f", {(timing['gbps'] or 0) / ceiling:.1%} of the {ceiling:.0f} this GPU reads"
     read = (counters or {}).get("total", {}).get("dram_read_bytes")
-    same_state = counters and _is_of(counters, timing)
-    if read and same_state:
+    state = State(timing["environment"], timing["l2"])
+    if counters and read and state.holds(counters):
         trust = "" if read["stable"] else ", unstable"
         text += f"; DRAM read {read['value'] / 1e6:.1f} MB, "
         text += f"{read['value'] / timing['time_us'] / 1e3:.0f} GB/s{trust}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagebench.harness import store
 from pagebench.harness.clock import EventClock, Rule, measure, warm_up
+from pagebench.harness.counted import State
 from pagebench.harness.run import Session, free_bytes
 from pagebench.harness.stats import summarise
 from pagebench.kernels import ceilings as probes
@@ -170,14 +170,6 @@ def probe(source: Tensor, tile: int, programs_an_sm: int) -> Callable[[], object
 Lines = Iterable[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """Where and how something was timed: the GPU, in its environment, and the state of the L2."""
-
-    environment: Mapping[str, Any]
-    l2: str
-
-
 def newest_ceilings(environment: Mapping[str, Any], lines: Lines) -> Ceilings | None:
     """The last of that GPU's ceilings records, else of its model's, if there is one."""
     found = store.of_gpu(lines, environment)
@@ -192,8 +184,7 @@ def diagnose(
     `ceilings` are records: its own GPU's come before others of the model. None where counters or
     ceilings of the same model, or counters of the same state of the cache, are missing.
     """
-    counted_on = counters["environment"].get("gpu")
-    if counted_on != state.environment.get("gpu") or counters["how"].get("l2") != state.l2:
+    if not state.holds(counters):
         return None
     found, kernels = newest_ceilings(state.environment, ceilings), counters["kernels"]
     if found is None:

@@ -355,7 +355,7 @@ def report(
     """
     if as_json + markdown > 1 or repeats + clocks > 1 or (as_json and (repeats or clocks)):
         raise ValueError("choose one of --json and --markdown, and one of --repeats and --clocks")
-    from pagebench.harness.profile import read_counters
+    from pagebench.harness.counted import read_counters
 
     records, counted = list(store.read(files)), list(read_counters(files))
     if not records and (not counted or repeats or clocks):

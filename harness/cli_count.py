@@ -152,7 +152,7 @@ def print_counted(
 ) -> None:
     """Stored counters as a table, or as JSON, with what is predicted of them today."""
     from pagebench.harness.card import COUNTER_HEADINGS, counters_row
-    from pagebench.harness.profile import predicted_anew
+    from pagebench.harness.counted import predicted_anew
 
     anew = [predicted_anew(record) for record in counted]
     rows = [counters_row(record, timings) for record in anew]

@@ -9,10 +9,11 @@ from typing import Any
 
 from pagebench.harness.calibrate import distrusted, newest
 from pagebench.harness.cell import Cell
+from pagebench.harness.counted import without
 from pagebench.harness.profile import audit_flush, imported, profile, profile_single_pass
 from pagebench.kernels.device import Device
 from pagebench.profiles import report
-from pagebench.profiles.counters import CountError, ratios
+from pagebench.profiles.counters import CountError
 from pagebench.profiles.metrics import SINGLE_PASS
 from pagebench.profiles.ncu import NcuError, Setting
 
@@ -124,23 +125,3 @@ def _without_distrusted(record: dict[str, Any], progress: Callable[[str], None])
         raise NcuError("--audit rests on dram_read_bytes, which the calibration here found wrong")
     kept = without(record, wrong) if record["kind"] == "counters" else record
     return kept | {"calibrated": calibration is not None}
-
-
-def without(record: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The record less those counters, in its totals, ratios and every kernel."""
-    total = {name: entry for name, entry in record["total"].items() if name not in names}
-    kernels = [
-        kernel
-        | {
-            "values": {name: v for name, v in kernel["values"].items() if name not in names},
-            "unstable": [name for name in kernel.get("unstable", ()) if name not in names],
-        }
-        for kernel in record["kernels"]
-    ]
-    return record | {
-        "total": total,
-        "ratios": ratios({name: float(entry["value"]) for name, entry in total.items()}),
-        "kernels": kernels,
-        "off": [name for name in record["off"] if name not in names],
-        "distrusted": list(names),
-    }

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
-from pagebench.harness.card import newest_counters
 from pagebench.harness.cell import Cell, moving_axes
 from pagebench.harness.change import LEAST_EFFECT
 from pagebench.harness.contrasts import Ladder
+from pagebench.harness.counted import newest_counters
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.judge import state_of
 from pagebench.harness.run import Options

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,8 @@ from pagebench.harness.record import Block
 from pagebench.kernels.device import Device, visible_handles
 from pagebench.profiles.dram import nominal_dram_gbps
 
+# The command line as a process of its own: its script need not be on the PATH.
+PAGEBENCH = (sys.executable, "-c", "from pagebench.harness.cli import main; main()")
 PACKAGES = {
     "pagebench": "pagebench",
     "torch": "torch",

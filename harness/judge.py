@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
-from pagebench.harness.card import newest_counters, same_binary
-from pagebench.harness.ceilings import State, diagnose
+from pagebench.harness.ceilings import diagnose
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
 from pagebench.harness.contrasts import Contrast
+from pagebench.harness.counted import State, newest_counters, predict_counters, same_binary
 from pagebench.harness.interleave import Interleaved, interleave
-from pagebench.harness.profile import predict_counters
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
 from pagebench.profiles.ceilings import CriticalPath, binding_sentence

@@ -5,47 +5,27 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
-from pagebench.harness import store
 from pagebench.harness.cell import Cell, CellNameError
-from pagebench.harness.environment import commit, gpu_facts, versions
+from pagebench.harness.counted import COUNTERS_SCHEMA, counters_record, ratios_of
+from pagebench.harness.environment import PAGEBENCH, commit, gpu_facts, versions
 from pagebench.kernels.device import Device
-from pagebench.kernels.loads import decode_kernel_ldg, merge_read_bytes, predicted_ldg
-from pagebench.kernels.registry import find_kernel, kernel_names
-from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
     CountError,
     KernelRow,
-    by_call,
-    expect,
-    ratios,
-    stability,
-    summary,
-    totals,
     unstable,
 )
-from pagebench.profiles.metrics import METRICS, SINGLE_PASS, chip_of, metric, names_on
+from pagebench.profiles.metrics import SINGLE_PASS, chip_of, names_on
 from pagebench.profiles.ncu import NcuError, Setting
 
-COUNTERS_SCHEMA = 1
-FIELDS = (
-    *("schema", "cell", "axes", "resolved", "predicted", "total", "ratios", "off", "kernels"),
-    *("how", "environment"),
-)
 LAUNCHES = 2  # every cell is counted twice: what does not repeat is not used
-# Measured over predicted may be off by this much before the card flags it.
-LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
-OWN_BYTES = 0.12e6  # of code, constants and spills, which no layout predicts: they come on top
 LEAST_COLD = 0.98  # of the distinct bytes, which a flushed cache must leave to DRAM
 PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
 
@@ -132,7 +112,7 @@ def _records(
             progress(f"{said['status']}: {cell.name}: {said['reason']}{again}")
             continue
         try:
-            yield counters_record(cell, rows, told, how, facts, how["launches"])
+            yield counters_record(cell, rows, said, how, facts)
         except CountError as error:
             progress(f"wrong: {cell.name}: {error}")
 
@@ -190,7 +170,7 @@ def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     seconds = round(sum(record["how"]["elapsed_s"] for record in records), 2)
     return records[0] | {
         "total": total,
-        "ratios": ratios({name: float(entry["value"]) for name, entry in total.items()}),
+        "ratios": ratios_of(total),
         "off": sorted({name for record in records for name in record["off"]}),
         "how": records[0]["how"] | {"replay_mode": "single pass", "elapsed_s": seconds},
         "kernels": list(map(_merged_kernel, zip(*(r["kernels"] for r in records), strict=True))),
@@ -233,18 +213,11 @@ def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, An
 def _child(
     cells: Sequence[Cell], device: Device, launches: int, l2: str, kernel_file: Path | None
 ) -> list[str]:
-    code = "from pagebench.harness.cli import main; main()"
-    words = [sys.executable, "-c", code, "once", *(cell.name for cell in cells)]
-    words += [
-        "--keep-going",
-        "--launches",
-        str(launches),
-        "--l2",
-        l2,
-        "--device",
-        device.torch_name,
-    ]
-    return words + (["--kernel", str(kernel_file)] if kernel_file else [])
+    options = {"--launches": str(launches), "--l2": l2, "--device": device.torch_name}
+    if kernel_file:
+        options["--kernel"] = str(kernel_file)
+    words = [word for option in options.items() for word in option]
+    return [*PAGEBENCH, "once", *(cell.name for cell in cells), "--keep-going", *words]
 
 
 def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[str]]:
@@ -302,133 +275,6 @@ def _trouble(lines: Sequence[str], told: dict[str, dict[str, Any]]) -> NcuError:
     return ProcessDied((said or ["ncu said nothing"])[-1][:300], told)
 
 
-def counters_record(
-    cell: Cell,
-    rows: Sequence[KernelRow],
-    told: dict[str, dict[str, Any]],
-    how: dict[str, Any],
-    facts: dict[str, Any],
-    launches: int,
-) -> dict[str, Any]:
-    """One JSON line of a cell: kernels, totals with stability, ratios, prediction, what is off."""
-    said = told.get(cell.name, {})
-    kernels = by_call(ncu.rows_of(rows, cell.name), launches)
-    expect(kernels, said.get("symbols", ()))
-    found = {
-        name: {"value": median(values), **asdict(stability(_kind(name), values))}
-        for name, values in totals(kernels).items()
-    }
-    plain = {name: float(entry["value"]) for name, entry in found.items()}
-    cache_control = how.get("cache_control", "all")  # ncu's own default
-    predicted = predict_counters(cell, said.get("resolved", {}), facts, cache_control)
-    return {
-        "kind": "counters",
-        "schema": COUNTERS_SCHEMA,
-        "cell": cell.name,
-        "axes": cell.axes(),
-        "resolved": said.get("resolved", {}),
-        "predicted": predicted,
-        "total": found,
-        "ratios": ratios(plain),
-        "off": off(cell, plain, predicted),
-        "kernels": summary(kernels),
-        "how": how,
-        "environment": facts,
-    }
-
-
-def _kind(name: str) -> str:
-    return metric(name).kind
-
-
-def predict_counters(
-    cell: Cell,
-    resolved: dict[str, Any],
-    environment: Mapping[str, Any],
-    cache_control: str = "all",
-) -> dict[str, Any]:
-    """What the counters should show, from the layout and, for a known GPU, kernel source.
-
-    With ncu's `cache_control` a merge kernel too begins with cold caches.
-    """
-    capability = tuple(environment.get("capability") or ())
-    shape, kind = cell.shape, find_kernel(cell.kernel).lowering(cell.shape)
-    work = predict(shape, cell.sharing, kind)
-    found: dict[str, Any] = asdict(work)
-    if resolved and len(capability) == 2:
-        found["ldg"] = predicted_ldg(cell.kernel, shape, resolved, (capability[0], capability[1]))
-    found["decode_ldg"] = decode_kernel_ldg(cell.kernel, shape, resolved)
-    flushed = cache_control == "all"
-    merged = merge_read_bytes(cell.kernel, shape, resolved) if flushed else 0
-    found["dram_read_bytes"] = work.read_bytes + merged if cell.sharing.kind == "distinct" else None
-    return found
-
-
-def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Counters records, the newest last; ValueError for one that this pagebench cannot read."""
-    for record in store.read_kind(files, "counters"):
-        wrong = _unreadable(record)
-        if wrong:
-            raise ValueError(f"a counters record {wrong}; this pagebench cannot read it")
-        yield record
-
-
-def _unreadable(record: dict[str, Any]) -> str | None:
-    missing = [name for name in FIELDS if name not in record]
-    if missing:
-        return f"lacks {', '.join(missing)}"
-    if record["schema"] != COUNTERS_SCHEMA:
-        return f"has schema {record['schema']}, not {COUNTERS_SCHEMA}"
-    kinds = {"kernels": list, "total": dict, "resolved": dict, "how": dict, "environment": dict}
-    wrong = [name for name, kind in kinds.items() if not isinstance(record[name], kind)]
-    wrong += [name for name in ("launches", "chip") if name not in (record["how"] or ())]
-    if wrong or not record["kernels"]:
-        return f"has no proper {', '.join(wrong) or 'kernels'}"
-    strange = record["total"].keys() - {metric.name for metric in METRICS}
-    return f"counts {', '.join(sorted(strange))}" if strange else None
-
-
-def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
-    """A counters record under today's formulas and tolerances: they may be better than its own.
-
-    A kernel that is not registered here keeps its prediction.
-    """
-    record = record | {"total": _total_anew(record)}
-    if record["axes"]["kernel"] not in kernel_names():
-        return record
-    cell = Cell.parse(record["cell"])
-    predicted = predict_counters(
-        cell, record["resolved"], record["environment"], record["how"].get("cache_control", "all")
-    )
-    counted = {name: float(entry["value"]) for name, entry in record["total"].items()}
-    return record | {"predicted": predicted, "off": off(cell, counted, predicted)}
-
-
-def _total_anew(record: dict[str, Any]) -> dict[str, Any]:
-    """Stability from each launch's value: a stored spread is rounded."""
-    return {
-        name: entry | asdict(stability(_kind(name), _of_launches(record, name)))
-        for name, entry in record["total"].items()
-    }
-
-
-def _of_launches(record: dict[str, Any], name: str) -> list[float]:
-    columns = [kernel["values"][name] for kernel in record["kernels"]]
-    return [float(sum(values)) for values in zip(*columns, strict=True)]
-
-
-def off(cell: Cell, measured: dict[str, float], predicted: dict[str, Any]) -> list[str]:
-    """Counters whose measurement over prediction is further from 1 than its margin."""
-    margins = {"ldg": (LDG_MARGIN, 0.0), "dram_read_bytes": (DRAM_MARGIN, OWN_BYTES)}
-    return [
-        name
-        for name, (share, least) in margins.items()
-        if predicted.get(name)
-        and name in measured
-        and abs(measured[name] - predicted[name]) > max(share * predicted[name], least)
-    ]
-
-
 def imported(text: str) -> list[dict[str, Any]]:
     """Counters records of a raw CSV page made elsewhere; its NVTX ranges name the cells.
 
@@ -451,7 +297,7 @@ def imported(text: str) -> list[dict[str, Any]]:
         launches = sum(row.symbol == mine[0].symbol for row in mine)
         how = {"chip": chip, "launches": launches, "imported": True}
         try:
-            records.append(counters_record(Cell.parse(name), rows, {}, how, facts, launches))
+            records.append(counters_record(Cell.parse(name), rows, {}, how, facts))
         except CountError as error:
             raise NcuError(f"{name}: {error}") from error
     return records

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import report, store
-from pagebench.harness.ceilings import State, diagnose
+from pagebench.harness.ceilings import diagnose
+from pagebench.harness.counted import State, predicted_anew, read_counters
 from pagebench.harness.dose import conclusion
-from pagebench.harness.profile import predicted_anew, read_counters
 from pagebench.harness.record import Record
 from pagebench.harness.stats import Summary, summarise
 from pagebench.profiles.ceilings import binding_sentence

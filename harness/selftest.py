@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
-from pagebench.harness.card import newest_counters
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
 from pagebench.harness.contrasts import PLANTED
+from pagebench.harness.counted import newest_counters, predict_counters
 from pagebench.harness.counting import counted_and_trusted
 from pagebench.harness.judge import judge_contrasts
-from pagebench.harness.profile import predict_counters
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
 

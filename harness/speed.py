@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from pagebench.harness import report
 from pagebench.harness.cell import Cell
-from pagebench.harness.environment import environment
+from pagebench.harness.environment import PAGEBENCH, environment
 from pagebench.harness.record import Block, Record, Samples
 from pagebench.kernels.device import Device
 from pagebench.layouts.lowering import lower
@@ -102,8 +101,7 @@ def _profiled(
 
 def _pagebench(*words: str) -> None:
     """The command line in a process of its own; CalledProcessError if it fails."""
-    code = "from pagebench.harness.cli import main; main()"
-    subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True)
+    subprocess.run([*PAGEBENCH, *words], check=True, capture_output=True, text=True)
 
 
 def _reporter() -> Callable[[], object]:

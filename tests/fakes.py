@@ -1,11 +1,26 @@
-"""Stand-ins: a clock that is told its times, and a monitor of a device that is not there."""
+"""Stand-ins: a clock that is told its times, a monitor of a device that is not there; and the
+command line in a process of its own."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from pagebench.harness.clock import Sample
+from pagebench.harness.environment import PAGEBENCH
 from pagebench.harness.record import Block
+
+
+def pagebench(
+    *words: str, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, with those environment variables too."""
+    return subprocess.run(
+        [*PAGEBENCH, *words], cwd=cwd, env={**os.environ, **variables}, text=True,
+        capture_output=True,
+    )  # fmt: skip
 
 
 class FakeClock:

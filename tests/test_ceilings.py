@@ -23,12 +23,12 @@ from pagebench.harness import ceilings as measuring
 from pagebench.harness import judge as judging
 from pagebench.harness.ceilings import (
     COMPUTE,
-    State,
     diagnose,
     measure_ceilings,
     newest_ceilings,
 )
 from pagebench.harness.cell import Cell
+from pagebench.harness.counted import State
 from pagebench.harness.interleave import Interleaved
 from pagebench.harness.run import Options
 from pagebench.kernels import ceilings as probes

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from fakes import pagebench
 from pagebench.harness import store
 from pagebench.harness.cli_count import _countable
 from pagebench.kernels.device import Device, find_device
 
 NO_GPU = pytest.mark.skipif(find_device().kind == "cuda", reason="says what a laptop says")
-
-
-def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "from pagebench.harness.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=cwd, text=True, capture_output=True
-    )
 
 
 SMALL = "distinct_p16_b2_l64"

@@ -16,7 +16,8 @@ import pytest
 from pagebench.harness import baseline, card, store
 from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
-from pagebench.harness.profile import imported, off, predict_counters, predicted_anew
+from pagebench.harness.counted import off, predict_counters, predicted_anew
+from pagebench.harness.profile import imported
 from pagebench.harness.speed import _profiled
 from pagebench.kernels.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
 from pagebench.kernels.cubin import compile_cubin
@@ -415,7 +416,7 @@ def test_a_merge_reads_its_partials_from_dram_only_where_ncu_flushes_before_ever
     cell = Cell.parse(name)
     assert merge_read_bytes(cell.kernel, cell.shape, resolved) == rows
     flushed, kept = (
-        predict_counters(cell, resolved, {}, control)["dram_read_bytes"]
+        predict_counters(cell, resolved, {}, {"cache_control": control})["dram_read_bytes"]
         for control in ("all", "none")
     )
     assert flushed - kept == rows
@@ -429,18 +430,16 @@ def test_shared_dram_bytes_do_not_repeat_whatever_the_cache_state() -> None:
 
 
 def test_what_is_off_is_flagged() -> None:
-    cell = Cell.parse("xqa_distinct_p64")
     predicted = {"ldg": 1000, "dram_read_bytes": 10**8}
-    assert off(cell, {"ldg": 1009.0, "dram_read_bytes": 1.01e8}, predicted) == []
-    assert off(cell, {"ldg": 1011.0, "dram_read_bytes": 1.03e8}, predicted) == [
+    assert off({"ldg": 1009.0, "dram_read_bytes": 1.01e8}, predicted) == []
+    assert off({"ldg": 1011.0, "dram_read_bytes": 1.03e8}, predicted) == [
         "ldg", "dram_read_bytes",
     ]  # fmt: skip
 
 
 def test_a_kernels_own_code_and_constants_are_not_off() -> None:
-    cell = Cell.parse("xqa_distinct_p64")
-    assert off(cell, {"dram_read_bytes": 1.1e6}, {"dram_read_bytes": 10**6}) == []
-    assert off(cell, {"dram_read_bytes": 1.2e6}, {"dram_read_bytes": 10**6}) == ["dram_read_bytes"]
+    assert off({"dram_read_bytes": 1.1e6}, {"dram_read_bytes": 10**6}) == []
+    assert off({"dram_read_bytes": 1.2e6}, {"dram_read_bytes": 10**6}) == ["dram_read_bytes"]
 
 
 def test_the_flush_makes_the_cache_cold_and_without_it_a_small_cell_stays_in_l2() -> None:

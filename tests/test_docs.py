@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from fakes import pagebench
 from pagebench.harness.cell import WORDS, Cell
 from pagebench.harness.cli import app
 from pagebench.harness.clock import CLOCKS
@@ -116,11 +117,7 @@ def test_the_example_kernel_is_short_complete_and_right(tmp_path: Path) -> None:
     assert len([line for line in source.splitlines() if line.strip()]) < 40
     (tmp_path / "mykernel.py").write_text(source)
     (command,) = re.findall(r"\$ pagebench (run mykernel.*)", DOCS["adding-a-kernel"])
-    code = "from pagebench.harness.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command.split(), "--seconds", "0.1", "--device", "cpu"],
-        cwd=tmp_path, text=True, capture_output=True,
-    )  # fmt: skip
+    done = pagebench(*command.split(), "--seconds", "0.1", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "torch matmul" in done.stdout
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes import pagebench
 from pagebench.harness import attack as attacks
 from pagebench.harness import interleave as interleaving
 from pagebench.harness import store
@@ -375,12 +374,8 @@ def test_when_time_runs_out_two_processes_have_been_measured(
 
 
 def test_dose_runs_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
-    code = "from pagebench.harness.cli import main; main()"
     cells = [f"gather_distinct_p16_b2_l{tokens}" for tokens in (64, 512, 2048)]
-    done = subprocess.run(
-        [sys.executable, "-c", code, "dose", *cells, "--device", "cpu", "--json"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+    done = pagebench("dose", *cells, "--device", "cpu", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["cells"] == cells
@@ -394,14 +389,11 @@ def test_dose_runs_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
 def test_a_kernel_that_crashes_ends_in_one_line_and_exit_1(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    code = "from pagebench.harness.cli import main; main()"
     cells = [f"crashing_distinct_p{page}_b2_l64" for page in (16, 32, 64)]
     asked = cells if words == ("dose",) else cells[:2]
     kernel = Path(__file__).with_name("crashing_kernel.py")  # cupy, or a stray read
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words, *asked, "--device", "cpu", "--kernel", str(kernel)],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+    options = ("--device", "cpu", "--kernel", str(kernel))
+    done = pagebench(*words, *asked, *options, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "crashed: " in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

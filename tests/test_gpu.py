@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fakes import pagebench
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.group import measure_group
@@ -163,11 +162,8 @@ def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
 
 
 def profiled(tmp_path: Path, *words: str, preload: str = "") -> subprocess.CompletedProcess[str]:
-    code = "from pagebench.harness.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "profile", *words, "--out", str(tmp_path / "counters.jsonl")],
-        env={**os.environ, "LD_PRELOAD": preload}, capture_output=True, text=True,
-    )  # fmt: skip
+    out = str(tmp_path / "counters.jsonl")
+    return pagebench("profile", *words, "--out", out, LD_PRELOAD=preload)
 
 
 def test_where_the_driver_refuses_counters_one_line_has_the_remedy(tmp_path: Path) -> None:

@@ -373,12 +373,15 @@ def test_what_was_counted_once_is_not_stable(tmp_path: Path) -> None:
     (record,) = imported(one_launch(PAGE), tmp_path)
     assert not any(entry["stable"] for entry in record["total"].values())
     from pagebench.harness.baseline import counts_of
-    from pagebench.harness.card import counters_card
+    from pagebench.harness.card import counters_card, joined, joined_card
 
     assert not any(counts_of([record]).values())
     card = counters_card(record)
     assert "counted once" in card
     assert "neither calibrated nor its kernels checked" in card
+    store.append_line(tmp_path / "c.jsonl", record)
+    shown = joined_card(joined(NAME, [tmp_path / "c.jsonl"]))
+    assert "counters  on a GPU that the page does not name" in shown
 
 
 @pytest.mark.parametrize(("page", "match"), [

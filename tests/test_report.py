@@ -6,7 +6,6 @@ import os
 import pty
 import shlex
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from pagebench.harness import report
 from pagebench.harness.cell import Cell
+from pagebench.harness.environment import PAGEBENCH
 from pagebench.harness.record import Block, Record, Samples
 from pagebench.harness.report import (
     HEADINGS,
@@ -280,9 +280,8 @@ def test_prose_is_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def lines_on_a_terminal(*words: str, columns: int = 100) -> list[str]:
     """What pagebench prints where its output is a terminal of that width."""
     reads, writes = pty.openpty()
-    code = "from pagebench.harness.cli import main; main()"
     environment = {**os.environ, "COLUMNS": str(columns)}
-    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=writes, env=environment):
+    with subprocess.Popen([*PAGEBENCH, *words], stdout=writes, env=environment):
         os.close(writes)
         text = b""
         try:

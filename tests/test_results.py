@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fakes import pagebench
 from pagebench.harness import report, store, study_page
 from pagebench.harness.contrasts import CONTRASTS
 from pagebench.harness.dose import conclusion
@@ -193,11 +193,8 @@ def test_every_table_is_what_its_records_draw(table: Path) -> None:
     if "clocks" in (table.stem.split("_")[0], table.stem.split("_")[-1]):
         option = "--clocks"
     source = table.with_name(table.stem.removesuffix("_clocks") + ".jsonl")
-    code = "from pagebench.harness.cli import main; main()"
-    words = [sys.executable, "-c", code, "report", str(source), "--markdown"]
-    done = subprocess.run(
-        [*words, *([option] if option else [])], capture_output=True, text=True, check=True
-    )
+    done = draw(str(source), "--markdown", *([option] if option else []))
+    assert done.returncode == 0, done.stderr
     assert done.stdout == table.read_text()
 
 
@@ -307,10 +304,7 @@ def test_on_another_host_listing_a_suite_took_a_little_longer_than_it_may() -> N
 
 
 def draw(*words: str, command: str = "report") -> subprocess.CompletedProcess[str]:
-    code = "from pagebench.harness.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, command, *words], capture_output=True, text=True, cwd=ROOT
-    )
+    return pagebench(command, *words, cwd=ROOT)
 
 
 def test_report_draws_counters_beside_timings() -> None:

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fakes import pagebench
 from pagebench.harness import seed, store, study_page
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
@@ -465,13 +465,6 @@ def test_both_modes_of_a_strip_are_marked_apart() -> None:
 
 
 # --- The command ----------------------------------------------------------------------------------
-
-
-def pagebench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "from pagebench.harness.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=cwd, text=True, capture_output=True
-    )
 
 
 def test_the_command_writes_both_and_says_where(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from math import exp
 from pathlib import Path
 
 import pytest
 
+from fakes import pagebench
 from pagebench.harness import judge as judging
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
@@ -255,12 +254,8 @@ def test_a_group_with_a_refused_cell_has_no_times() -> None:
 
 
 def test_judge_finds_a_large_difference_on_a_cpu_from_end_to_end(tmp_path: Path) -> None:
-    code = "from pagebench.harness.cli import main; main()"
     cells = ["gather_distinct_p16_b2_l64", "gather_distinct_p16_b2_l2048"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, "judge", *cells, "--device", "cpu", "--json"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+    done = pagebench("judge", *cells, "--device", "cpu", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["time"]["word"] == "changed"

@@ -15,6 +15,7 @@ import pytest
 
 from pagebench.harness import store, worker
 from pagebench.harness.cell import Cell
+from pagebench.harness.environment import PAGEBENCH
 from pagebench.harness.record import Record
 from pagebench.harness.run import Options
 from pagebench.harness.worker import Pool
@@ -109,9 +110,8 @@ SWEEP = ["run", "gather", "--suite", "smoke", "--seconds", "0.3"]
 
 
 def pagebench(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    code = "from pagebench.harness.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [*PAGEBENCH, *words],
         cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

@@ -1,0 +1,237 @@
+"""Counters records: made, read, predicted anew, found again, and whether two ran one binary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pagebench.harness import store
+from pagebench.harness.cell import Cell
+from pagebench.kernels.loads import decode_kernel_ldg, merge_read_bytes, predicted_ldg
+from pagebench.kernels.registry import find_kernel, kernel_names
+from pagebench.layouts.work import predict
+from pagebench.profiles import ncu
+from pagebench.profiles.counters import (
+    KernelRow,
+    by_call,
+    expect,
+    ratios,
+    stability,
+    summary,
+    totals,
+)
+from pagebench.profiles.metrics import METRICS, metric
+
+COUNTERS_SCHEMA = 1
+FIELDS = (
+    *("schema", "cell", "axes", "resolved", "predicted", "total", "ratios", "off", "kernels"),
+    *("how", "environment"),
+)
+# Measured over predicted may be off by this much before the card flags it.
+LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
+OWN_BYTES = 0.12e6  # of code, constants and spills, which no layout predicts: they come on top
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where and how something was timed: the GPU, in its environment, and the state of the L2."""
+
+    environment: Mapping[str, Any]
+    l2: str
+
+    def holds(self, counters: Mapping[str, Any]) -> bool:
+        """Whether counters are of that GPU model and state: those of others say nothing of it."""
+        counted_on = counters["environment"].get("gpu")
+        return bool(
+            counted_on == self.environment.get("gpu") and counters["how"].get("l2") == self.l2
+        )
+
+
+def counters_record(
+    cell: Cell,
+    rows: Sequence[KernelRow],
+    said: Mapping[str, Any],
+    how: dict[str, Any],
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """One JSON line of a cell: kernels, totals with stability, ratios, prediction, what is off.
+
+    `said` is what the profiled process told of it. CountError where other kernels ran.
+    """
+    kernels = by_call(ncu.rows_of(rows, cell.name), how["launches"])
+    expect(kernels, said.get("symbols", ()))
+    found = {
+        name: {"value": median(values), **asdict(stability(metric(name).kind, values))}
+        for name, values in totals(kernels).items()
+    }
+    predicted = predict_counters(cell, said.get("resolved", {}), facts, how)
+    return {
+        "kind": "counters",
+        "schema": COUNTERS_SCHEMA,
+        "cell": cell.name,
+        "axes": cell.axes(),
+        "resolved": said.get("resolved", {}),
+        "predicted": predicted,
+        "total": found,
+        "ratios": ratios_of(found),
+        "off": off(plain(found), predicted),
+        "kernels": summary(kernels),
+        "how": how,
+        "environment": facts,
+    }
+
+
+def plain(total: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The values of a record's totals."""
+    return {name: float(entry["value"]) for name, entry in total.items()}
+
+
+def ratios_of(total: Mapping[str, Mapping[str, Any]]) -> dict[str, float | str]:
+    return ratios(plain(total))
+
+
+def predict_counters(
+    cell: Cell,
+    resolved: dict[str, Any],
+    environment: Mapping[str, Any],
+    how: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What the counters should show, from the layout and, for a known GPU, kernel source.
+
+    Counted with ncu's cache control, which is its default, a merge kernel too begins cold.
+    """
+    capability = tuple(environment.get("capability") or ())
+    shape, kind = cell.shape, find_kernel(cell.kernel).lowering(cell.shape)
+    work = predict(shape, cell.sharing, kind)
+    found: dict[str, Any] = asdict(work)
+    if resolved and len(capability) == 2:
+        found["ldg"] = predicted_ldg(cell.kernel, shape, resolved, (capability[0], capability[1]))
+    found["decode_ldg"] = decode_kernel_ldg(cell.kernel, shape, resolved)
+    flushed = (how or {}).get("cache_control", "all") == "all"
+    merged = merge_read_bytes(cell.kernel, shape, resolved) if flushed else 0
+    found["dram_read_bytes"] = work.read_bytes + merged if cell.sharing.kind == "distinct" else None
+    return found
+
+
+def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Counters records, the newest last; ValueError for one that this pagebench cannot read."""
+    for record in store.read_kind(files, "counters"):
+        wrong = _unreadable(record)
+        if wrong:
+            raise ValueError(f"a counters record {wrong}; this pagebench cannot read it")
+        yield record
+
+
+def _unreadable(record: dict[str, Any]) -> str | None:
+    missing = [name for name in FIELDS if name not in record]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    if record["schema"] != COUNTERS_SCHEMA:
+        return f"has schema {record['schema']}, not {COUNTERS_SCHEMA}"
+    kinds = {"kernels": list, "total": dict, "resolved": dict, "how": dict, "environment": dict}
+    wrong = [name for name, kind in kinds.items() if not isinstance(record[name], kind)]
+    wrong += [name for name in ("launches", "chip") if name not in (record["how"] or ())]
+    if wrong or not record["kernels"]:
+        return f"has no proper {', '.join(wrong) or 'kernels'}"
+    strange = record["total"].keys() - {known.name for known in METRICS}
+    return f"counts {', '.join(sorted(strange))}" if strange else None
+
+
+def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
+    """A counters record under today's formulas and tolerances: they may be better than its own.
+
+    A kernel that is not registered here keeps its prediction.
+    """
+    record = record | {"total": _total_anew(record)}
+    if record["axes"]["kernel"] not in kernel_names():
+        return record
+    cell = Cell.parse(record["cell"])
+    predicted = predict_counters(cell, record["resolved"], record["environment"], record["how"])
+    return record | {"predicted": predicted, "off": off(plain(record["total"]), predicted)}
+
+
+def _total_anew(record: dict[str, Any]) -> dict[str, Any]:
+    """Stability from each launch's value: a stored spread is rounded."""
+    return {
+        name: entry | asdict(stability(metric(name).kind, _of_launches(record, name)))
+        for name, entry in record["total"].items()
+    }
+
+
+def _of_launches(record: dict[str, Any], name: str) -> list[float]:
+    columns = [kernel["values"][name] for kernel in record["kernels"]]
+    return [float(sum(values)) for values in zip(*columns, strict=True)]
+
+
+def off(measured: Mapping[str, float], predicted: Mapping[str, Any]) -> list[str]:
+    """Counters whose measurement over prediction is further from 1 than its margin."""
+    margins = {"ldg": (LDG_MARGIN, 0.0), "dram_read_bytes": (DRAM_MARGIN, OWN_BYTES)}
+    return [
+        name
+        for name, (share, least) in margins.items()
+        if predicted.get(name)
+        and name in measured
+        and abs(measured[name] - predicted[name]) > max(share * predicted[name], least)
+    ]
+
+
+def without(record: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The record less those counters, in its totals, ratios and every kernel."""
+    total = {name: entry for name, entry in record["total"].items() if name not in names}
+    kernels = [
+        kernel
+        | {
+            "values": {name: v for name, v in kernel["values"].items() if name not in names},
+            "unstable": [name for name in kernel.get("unstable", ()) if name not in names],
+        }
+        for kernel in record["kernels"]
+    ]
+    return record | {
+        "total": total,
+        "ratios": ratios_of(total),
+        "kernels": kernels,
+        "off": [name for name in record["off"] if name not in names],
+        "distrusted": list(names),
+    }
+
+
+def newest_counters(
+    cells: Sequence[Cell], files: Sequence[Path], state: State | None = None
+) -> list[dict[str, Any]] | None:
+    """The newest counters of each cell; None where one has none.
+
+    With a state, of that GPU, else of its model, in that state of the cache.
+    """
+    lines: Iterable[dict[str, Any]] = read_counters(files)
+    if state:
+        lines = filter(state.holds, store.of_gpu(lines, state.environment))
+    newest = {line["cell"]: line for line in lines}
+    if not all(cell.name in newest for cell in cells):
+        return None
+    return [newest[cell.name] for cell in cells]
+
+
+def same_binary(one: dict[str, Any], other: dict[str, Any]) -> dict[str, bool]:
+    """Whether two cells ran the same kernel with the same resources: page sizes may not.
+
+    `module` is what was compiled: XQA has one a page size, whose kernels all have one name.
+    """
+    first, second = one["kernels"], other["kernels"]
+    told = [record["resolved"].get("module") for record in (one, other)]
+    return {
+        "module": told[0] == told[1] if all(told) else _compiled(one) == _compiled(other),
+        "symbol": [k["symbol"] for k in first] == [k["symbol"] for k in second],
+        "launch": [(k["grid"], k["block"]) for k in first]
+        == [(k["grid"], k["block"]) for k in second],
+        "resources": [k["launch"] for k in first] == [k["launch"] for k in second],
+    }
+
+
+def _compiled(record: dict[str, Any]) -> tuple[str, object]:
+    """What a module is compiled for, where a record is older than its name."""
+    axes = record["axes"]
+    per_page = axes["kernel"].startswith(("xqa", "triton"))
+    return axes["kernel"], axes["page_size"] if per_page else None
