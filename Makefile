@@ -46,7 +46,11 @@ bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels
 	$(ENTER) $(BIN)pagebench doctor --speed --out runs/speed.jsonl
 
 ncu: $(READY)  ## count a cell's device work: make ncu CELL=xqa_shared_p16 (or several, in quotes)
+ifdef HAS_GPU
 	@$(ENTER) $(BIN)pagebench profile $(CELL)
+else
+	@$(error $(shell $(BIN)pagebench profile $(CELL) 2>&1))  # as make's own error: one line, not two
+endif
 
 study: $(READY)  ## measure this GPU and draw runs/study.html; or draw from records: make study RUN="FILES"
 	@$(ENTER) $(BIN)pagebench study $(or $(RUN),--measure)

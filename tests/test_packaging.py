@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -51,3 +52,19 @@ def test_top_level_holds_what_the_design_gives_it_and_nothing_else() -> None:
     allowed = {*ROOMS, "tests", "docs", ".ci", ".gitignore", "pyproject.toml", "Makefile",
                "README.md", "CHANGELOG.md", "LICENSE"}  # fmt: skip
     assert {name.split("/")[0] for name in tracked} <= allowed
+
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.skipif(not (BIN / "pagebench").exists(), reason="no script beside this Python")
+def test_make_ncu_without_a_gpu_says_one_line() -> None:
+    settings = ("READY=", "HAS_GPU=", f"BIN={BIN}/")
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "MAKEFLAGS": ""}
+    done = subprocess.run(
+        ["make", "ncu", "CELL=xqa_shared_p16", *settings],
+        cwd=ROOT, env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "counting needs an NVIDIA GPU" in line
