@@ -140,8 +140,8 @@ class CriticalPath:
 
     `binding` is a key of `terms_us`, or several that tie ("DRAM or L2"), or `latency`. `unstable`
     terms have a counter that did not repeat, `unsaturated` ones a ceiling that may be higher,
-    `unknown` ones no counter or ceiling; those `by_share` are the share of the measured time that
-    the unit was busy, which is no time of its own.
+    `unknown` ones no counter or ceiling; those `by_share` are the share of the measured time, less
+    launches, that the unit was busy, which is no time of its own.
     """
 
     terms_us: Mapping[str, float]
@@ -184,9 +184,10 @@ def critical_path(
     if ceilings.launch_us is None:
         return None
     first, further = ceilings.launch_us
-    terms = _terms(total, ceilings, first)
-    if l2_slice and time_us:
-        busy = _Term(l2_slice["value"] / 100 * time_us, l2_slice["stable"], by_share=True)
+    terms, launch_us = _terms(total, ceilings, first), first + further * (kernels - 1)
+    if l2_slice and time_us:  # the share is of the kernel's own time, which launches are no part of
+        busy_us = l2_slice["value"] / 100 * max(0.0, time_us - launch_us)
+        busy = _Term(busy_us, l2_slice["stable"], by_share=True)
         terms["L2"] = max(terms.get("L2", busy), busy, key=lambda term: term.us)
     if not terms:
         return None
@@ -194,7 +195,7 @@ def critical_path(
     def names(holds: Callable[[_Term], bool]) -> tuple[str, ...]:
         return tuple(name for name, term in terms.items() if holds(term))
 
-    terms_us = {"launch": first + further * (kernels - 1)}
+    terms_us = {"launch": launch_us}
     terms_us |= {name: term.us for name, term in terms.items()}
     return CriticalPath(
         terms_us,

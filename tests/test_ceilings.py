@@ -340,11 +340,13 @@ def test_latency_binds_where_the_path_explains_under_ninety_per_cent(
     assert ("the rest is waiting" in binding_sentence(path)) is (binding == "latency")
 
 
-@pytest.mark.parametrize(("share", "us", "by_share"), [(95.0, 99.75, ("L2",)), (20.0, 40.0, ())])
+@pytest.mark.parametrize(("share", "us", "by_share"), [(99.0, 99.99, ("L2",)), (20.0, 40.0, ())])
 def test_the_l2_term_is_the_slices_busy_share_where_that_is_more(
     share: float, us: float, by_share: tuple[str, ...]
 ) -> None:
-    path = critical_path(WORK, 2, CEILINGS, 105.0, {"value": share, "stable": False})
+    path = critical_path(
+        WORK, 2, CEILINGS, 105.0, {"value": share, "stable": False}
+    )  # less 4 launching
     assert path is not None
     assert path.terms_us["L2"] == pytest.approx(us)
     assert path.by_share == by_share
@@ -354,9 +356,9 @@ def test_the_l2_term_is_the_slices_busy_share_where_that_is_more(
 
 
 def test_terms_that_tie_bind_together() -> None:
-    path = critical_path(WORK, 2, CEILINGS, 105.0, {"value": 94.0, "stable": True})
+    path = critical_path(WORK, 2, CEILINGS, 105.0, {"value": 97.0, "stable": True})
     assert path is not None
-    assert path.binding == "L2 or DRAM"  # 98.7 and 97.0 us
+    assert path.binding == "L2 or DRAM"  # 98.0 and 97.0 us
 
 
 def ceilings_in(files: list[Path]) -> list[dict[str, Any]]:
@@ -377,11 +379,11 @@ def test_a_busy_share_is_the_calls_only_if_its_first_kernel_nearly_is_the_call()
 
 @pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 @pytest.mark.parametrize(("name", "binds"), [
-    ("study", ["latency", "L2", "DRAM", "DRAM"]),
-    ("study_other_gpu", ["L2", "L2", "DRAM or L2", "DRAM"]),
-    ("study_third_gpu", ["latency", "L2", "DRAM", "DRAM"]),
+    ("study", ["latency", "latency", "DRAM", "DRAM"]),
+    ("study_other_gpu", ["latency", "L2", "DRAM", "DRAM"]),
+    ("study_third_gpu", ["latency", "latency", "DRAM", "DRAM"]),
 ])  # fmt: skip
-def test_on_three_h200s_dram_binds_pages_of_64_and_more_and_those_of_16_are_at_the_rules_edge(
+def test_on_three_h200s_dram_binds_pages_of_64_and_more_and_those_of_16_are_just_under_the_rule(
     name: str, binds: list[str]
 ) -> None:
     (ceilings,) = store.read_kind([H200 / f"{name}.jsonl"], "ceilings")
@@ -394,7 +396,7 @@ def test_on_three_h200s_dram_binds_pages_of_64_and_more_and_those_of_16_are_at_t
     ]
     assert [path and path.binding for path in paths] == binds
     assert paths[0] is not None
-    assert paths[0].share == pytest.approx(0.90, abs=0.007)
+    assert paths[0].share == pytest.approx(0.894, abs=0.005)
 
 
 def test_an_unstable_counter_diagnoses_and_is_marked() -> None:
