@@ -13,18 +13,12 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.counted import State, newest_counters, predicted_anew, same_binary
 from pagebench.harness.record import Record
 from pagebench.profiles.ceilings import RATES, bandwidth_at
-from pagebench.profiles.counters import unstable
+from pagebench.profiles.counters import RATIO_OF, unstable
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
 
 MOST_SYMBOL = 90  # so that it fits a line of 100 after its indent
-# What a ratio is made of: it repeats where both do.
-RATIO_OF = {
-    "l1_sectors_per_request": ("l1_requests", "l1_sectors"),
-    "l2_sectors_per_request": ("l2_requests", "l2_sectors"),
-    "l2_hit_pct": ("l2_hits", "l2_misses"),
-}
 
 
 def counters_table(record: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -84,15 +78,21 @@ def _kernel(kernel: dict[str, Any]) -> list[str]:
     facts = [f"grid {kernel['grid']}", f"block {kernel['block']}", *_resources(kernel["launch"])]
     shaky = unstable(kernel["values"])
     rates = [
-        f"{name.removesuffix('_pct')} {values[0]:.1f} %{' (unstable)' if name in shaky else ''}"
+        f"{name.removesuffix('_pct')} {rate:.1f} %{' (unstable)' if name in shaky else ''}"
         for name in SHOWN_RATES
-        if (values := kernel["values"].get(name)) and values[0] is not None
+        if (rate := median_rate(kernel, name)) is not None
     ]
     return [
         f"  {short_symbol(kernel['symbol'])}",
         f"    {', '.join(facts)}",
         f"    {', '.join(rates)}",
     ]
+
+
+def median_rate(kernel: dict[str, Any], name: str) -> float | None:
+    """A rate of one kernel over its launches; None where a launch lacks it."""
+    values = kernel["values"].get(name) or [None]
+    return None if None in values else median(values)
 
 
 def short_symbol(symbol: str) -> str:
@@ -204,8 +204,8 @@ def counters_row(record: dict[str, Any], timings: Sequence[Record] = ()) -> tupl
 
 def _busy(record: dict[str, Any]) -> str:
     """DRAM busy in the call's first kernel, which nearly is the call."""
-    values = record["kernels"][0]["values"].get("dram_busy_pct") or [None]
-    return "" if None in values else f"{median(values):.1f}"
+    busy = median_rate(record["kernels"][0], "dram_busy_pct")
+    return "" if busy is None else f"{busy:.1f}"
 
 
 def _over_time(record: dict[str, Any], timings: Sequence[Record]) -> str:

@@ -72,7 +72,7 @@ def change(effects: Sequence[float], among: int = 1) -> Change:
     quantile = float(stdtrit(count - 1, 1 - ERROR / len(LOOKS) / among / 2))
     low, high = middle - quantile * spread, middle + quantile * spread
     power = float(stdtrit(count - 1, POWER))
-    least = max(LEAST_EFFECT, (quantile + power) * spread)
+    least = power * spread + max(LEAST_EFFECT, quantile * spread)
     return Change(
         _word(middle, low, high), _ratio(middle), _ratio(low), _ratio(high), count,
         _ratio(least) - 1,

@@ -22,6 +22,7 @@ from pagebench.profiles.counters import (
     stability,
     summary,
     totals,
+    unstable,
 )
 from pagebench.profiles.metrics import METRICS, metric
 
@@ -117,12 +118,15 @@ def predict_counters(
 
 
 def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Counters records, the newest last; ValueError for one that this pagebench cannot read."""
+    """Counters records under today's tolerances, the newest last.
+
+    ValueError for one that this pagebench cannot read.
+    """
     for record in store.read_kind(files, "counters"):
         wrong = _unreadable(record)
         if wrong:
             raise ValueError(f"a counters record {wrong}; this pagebench cannot read it")
-        yield record
+        yield _repeats_anew(record)
 
 
 def _unreadable(record: dict[str, Any]) -> str | None:
@@ -141,11 +145,10 @@ def _unreadable(record: dict[str, Any]) -> str | None:
 
 
 def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
-    """A counters record under today's formulas and tolerances: they may be better than its own.
+    """A counters record under today's formulas, which may be better than its own.
 
     A kernel that is not registered here keeps its prediction.
     """
-    record = record | {"total": _total_anew(record)}
     if record["axes"]["kernel"] not in kernel_names():
         return record
     cell = Cell.parse(record["cell"])
@@ -153,12 +156,14 @@ def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:
     return record | {"predicted": predicted, "off": off(plain(record["total"]), predicted)}
 
 
-def _total_anew(record: dict[str, Any]) -> dict[str, Any]:
-    """Stability from each launch's value: a stored spread is rounded."""
-    return {
+def _repeats_anew(record: dict[str, Any]) -> dict[str, Any]:
+    """What repeats, from each launch's value: a stored spread is rounded."""
+    total = {
         name: entry | asdict(stability(metric(name).kind, _of_launches(record, name)))
         for name, entry in record["total"].items()
     }
+    kernels = [kernel | {"unstable": unstable(kernel["values"])} for kernel in record["kernels"]]
+    return record | {"total": total, "kernels": kernels}
 
 
 def _of_launches(record: dict[str, Any], name: str) -> list[float]:

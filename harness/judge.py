@@ -130,7 +130,7 @@ def _predicted(
 ) -> dict[str, float]:
     """Ratios B over A that layout and kernel source predict, by counter."""
     first, second = (
-        predict_counters(cell, line["resolved"], line["environment"])
+        predict_counters(cell, line["resolved"], line["environment"], line["how"])
         for cell, line in zip(cells, (one, other), strict=True)
     )
     return {

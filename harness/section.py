@@ -10,6 +10,7 @@ from statistics import median
 from pagebench.harness import report, seed
 from pagebench.harness.figures import Figure, Ratio
 from pagebench.harness.recorded import Line, Timed
+from pagebench.profiles.counters import RATIO_OF
 
 QUOTIENT = (
     "A ratio's brackets are the quotients of both intervals' ends: it compares separate calls, "
@@ -180,21 +181,21 @@ def over_predicted(line: Line | None, name: str) -> str:
     return f"{line['total'][name]['value'] / wanted:.4f}"
 
 
-def _ratio_of(line: Line | None, name: str, parts: Sequence[str] = ()) -> str:
+def _ratio_of(line: Line | None, name: str) -> str:
     """A derived ratio; marked where a counter that it is made of did not repeat."""
     value = line and line["ratios"].get(name)
     if not line or not isinstance(value, float):
         return str(value or "")
-    stable = all(line["total"].get(part, {"stable": False})["stable"] for part in parts)
+    stable = all(line["total"].get(part, {"stable": False})["stable"] for part in RATIO_OF[name])
     return f"{value:.1f}{'' if stable else ' *'}"
 
 
 def l2_hit(line: Line | None) -> str:
-    return _ratio_of(line, "l2_hit_pct", ("l2_hits", "l2_sectors"))
+    return _ratio_of(line, "l2_hit_pct")
 
 
 def sectors(line: Line | None) -> str:
-    return _ratio_of(line, "l1_sectors_per_request", ("l1_sectors", "l1_requests"))
+    return _ratio_of(line, "l1_sectors_per_request")
 
 
 def rate(line: Line | None, name: str) -> str:

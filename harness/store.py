@@ -81,7 +81,7 @@ def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
 
     A line that a kill cut off is passed over.
     """
-    marked = (line for path in paths for line in _lines(path) if f'"{kind}"' in line[:40])
+    marked = (line for path in paths for line in _lines(path) if f'"{kind}"' in line)
     values = (value for value in map(_whole, marked) if value and value.get("kind") == kind)
     yield from sorted(values, key=_date)
 

@@ -80,6 +80,14 @@ def totals(kernels: Sequence[Sequence[KernelRow]]) -> dict[str, list[float]]:
     return found
 
 
+# What a ratio is made of: it repeats where both do.
+RATIO_OF = {
+    "l1_sectors_per_request": ("l1_requests", "l1_sectors"),
+    "l2_sectors_per_request": ("l2_requests", "l2_sectors"),
+    "l2_hit_pct": ("l2_hits", "l2_misses"),
+}
+
+
 def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
     """What follows from counts: hit rate and sectors a request, where they are defined."""
     found: dict[str, float | str] = {}

@@ -23,6 +23,8 @@ WORK = (
 HIT_MARGIN = 1.0  # percentage points: a hit rate is no count, and none is told from 0.1 and 0.3 %
 # Stable traffic may differ by this much between two layouts of the same work.
 TRAFFIC_MARGIN = 0.01
+EXACT = 1e-9  # a count is an integer, its predicted ratio a quotient of two
+LESS_IS_MORE = ("l2_hit_pct",)  # the more of it, the less work
 SHORT_FLOORS = 10
 BINDS = "what binds: "  # before the sentence that says so
 
@@ -70,7 +72,7 @@ def work_of(
         name for name, ratio in changed.items()
         if name in predicted
         and ratio is not None
-        and abs(ratio / predicted[name] - 1) <= TRAFFIC_MARGIN
+        and abs(ratio / predicted[name] - 1) <= max(_margin(name), EXACT)
     )  # fmt: skip
     return Work(changed, compared, from_knob, same)
 
@@ -92,8 +94,11 @@ def differs(name: str, one: float, other: float) -> bool:
     """Whether a counter moved: exactly, or for traffic and rates beyond a margin."""
     if name == "l2_hit_pct":
         return abs(other - one) > HIT_MARGIN
-    margin = TRAFFIC_MARGIN if name.startswith(("l2_", "dram_", "l1_sectors")) else 0.0
-    return abs(other - one) > margin * max(abs(one), abs(other))
+    return abs(other - one) > _margin(name) * max(abs(one), abs(other))
+
+
+def _margin(name: str) -> float:
+    return TRAFFIC_MARGIN if name.startswith(("l2_", "dram_", "l1_sectors")) else 0.0
 
 
 def follows(work: Work, slower: bool) -> bool:
@@ -102,8 +107,11 @@ def follows(work: Work, slower: bool) -> bool:
     More work is never faster: where a kernel with more of it is, something else moved the time.
     """
     names = work.from_knob or tuple(work.changed)
-    grew = [ratio is None or ratio > 1 for ratio in map(work.changed.get, names)]
-    return any(each == slower for each in grew)
+    return any(_grew(name, work.changed[name]) == slower for name in names)
+
+
+def _grew(name: str, ratio: float | None) -> bool:
+    return (ratio is None or ratio > 1) != (name in LESS_IS_MORE)
 
 
 def judge(
@@ -144,7 +152,8 @@ def _word(changed: bool, work: Work, slower: bool) -> tuple[str, tuple[str, ...]
     if other and not work.from_knob:
         return "confounded", (f"{other} differ, and no prediction gives the work's ratio",)
     if changed and not follows(work, slower):
-        reason = "the predicted work and the time moved in opposite directions"
+        which = "the predicted work" if work.from_knob else "work"
+        reason = f"{which} and the time moved in opposite directions"
         return "confounded" if other else "unexplained", (reason,)
     return "exposed" if changed else "hidden", ()
 

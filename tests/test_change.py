@@ -85,6 +85,21 @@ def test_a_against_a_is_called_same() -> None:
     assert words(heavy, 0.0).get("same", 0) >= 0.95
 
 
+@pytest.mark.parametrize("spread", [0.0002, 0.001, 0.002])
+def test_the_effect_stated_after_four_processes_is_found_with_the_stated_power(
+    spread: float,
+) -> None:
+    rng = np.random.default_rng(11)
+    stated = float(np.median([change(rng.normal(0, spread, 4)).detectable for _ in range(TRIALS)]))
+    found = 0
+    for _ in range(TRIALS):
+        effects: list[float] = []
+        while not may_stop(effects):
+            effects.append(rng.normal(log(1 + stated), spread))
+        found += change(effects).word == "changed"
+    assert found / TRIALS >= 0.75
+
+
 def test_linear_drift_cancels_within_a_round() -> None:
     logs = [0.0, 0.1 + 0.01, 0.2 + 0.01, 0.3]
     assert process_effect([tuple(map(exp, logs))]) == pytest.approx(0.01)

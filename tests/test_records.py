@@ -225,6 +225,13 @@ def test_a_last_line_cut_off_after_its_first_bytes_is_passed_over(tmp_path: Path
     assert unread(tmp_path / "runs.jsonl", cut_lines(whole, range(1, 8))) == []
 
 
+def test_a_kind_is_known_wherever_it_stands_in_its_line(tmp_path: Path) -> None:
+    """`jq -S` sorts a line's keys."""
+    line = json.dumps({"cell": "c" * 100, "kind": "counters"})
+    path = write(tmp_path / "sorted.jsonl", line + "\n")
+    assert list(store.read_kind([path], "counters")) == [json.loads(line)]
+
+
 def test_a_cut_off_last_line_of_another_kind_is_passed_over(tmp_path: Path) -> None:
     whole = json.dumps({"kind": "speed", "schema": 1, "what": "a report"}, separators=(",", ":"))
     assert unread(tmp_path / "runs.jsonl", cut_lines(whole, range(8, len(whole)))) == []

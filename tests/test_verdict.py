@@ -92,6 +92,20 @@ def test_only_stable_counters_are_work_and_small_traffic_differences_are_none() 
     assert found.from_knob == ("ldg",)
 
 
+def test_a_count_is_as_predicted_to_the_last_one() -> None:
+    found = work_of({"ldg": entry(1000)}, {"ldg": entry(1005)}, {"ldg": 1.0}, OTHER)
+    assert found.from_knob == ()
+    assert judge("changed", "", found, 50).word == "confounded"
+
+
+@pytest.mark.parametrize(("slower", "word"), [(True, "exposed"), (False, "unexplained")])
+def test_fewer_hits_are_more_work(slower: bool, word: str) -> None:
+    one, other = ({"l2_hits": entry(hits), "l2_misses": entry(100 - hits)} for hits in (96, 80))
+    found = judge("changed", "", work_of(one, other, {}, ALIKE), 50, slower=slower)
+    assert found.word == word
+    assert slower or found.because[-1].startswith("work and the time moved in opposite")
+
+
 def recorded(one: str, other: str) -> Work:
     cells = (Cell.parse(one), Cell.parse(other))
     found = judging.work_between(cells, [H200 / "counters.jsonl"])
