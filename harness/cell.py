@@ -87,17 +87,23 @@ class Cell:
     @property
     def name(self) -> str:
         """The canonical name: words in one order, defaults left out."""
-        shape, words = self.shape, [self.kernel, self.sharing.word]
+        return "_".join(word for word, is_default in self.words() if not is_default)
+
+    def words(self) -> tuple[tuple[str, bool], ...]:
+        """A word for every axis, in the order of the name, and whether the name leaves it out."""
+        shape, heads = self.shape, (self.shape.q_heads, self.shape.kv_heads)
         batch, kv_len = DEFAULT_SIZES[self.sharing.kind]
-        heads = (shape.q_heads, shape.kv_heads)
-        optional = (
+        table = shape.table_tokens or shape.table_width * shape.page_size
+        return (
+            (self.kernel, False),
+            (self.sharing.word, False),
             (self.placement.word, self.placement == CONTIGUOUS),
             (f"p{shape.page_size}", False),
             (f"b{shape.batch}", shape.batch == batch),
             (f"l{shape.kv_len}", shape.kv_len == kv_len),
             (f"r{shape.ragged_percent}", shape.ragged_percent == 0),
             (f"s{shape.seed}", shape.seed == 0),
-            (f"w{shape.table_tokens}", shape.table_tokens is None),
+            (f"w{table}", shape.table_tokens is None),
             (f"h{heads[0]}x{heads[1]}", heads == DEFAULT_HEADS),
             (f"d{shape.head_dim}", shape.head_dim == DEFAULT_HEAD_DIM),
             (shape.dtype, shape.dtype == DEFAULT_DTYPE),
@@ -105,7 +111,6 @@ class Cell:
             (f"x{shape.planted_loads}", shape.planted_loads == 0),
             (f"y{shape.planted_ns}", shape.planted_ns == 0),
         )
-        return "_".join(words + [word for word, is_default in optional if not is_default])
 
     @classmethod
     def parse(cls, name: str) -> Cell:
@@ -208,22 +213,7 @@ def _nearest(word: str, leads: bool) -> str:
 
 def matches(cell: Cell, words: frozenset[str]) -> bool:
     """Whether a cell has every word of a filter, defaults counted as words too."""
-    shape = cell.shape
-    spoken = {
-        *cell.name.split("_"),
-        cell.placement.word,
-        f"b{shape.batch}",
-        f"l{shape.kv_len}",
-        f"r{shape.ragged_percent}",
-        f"s{shape.seed}",
-        f"h{shape.q_heads}x{shape.kv_heads}",
-        f"d{shape.head_dim}",
-        shape.dtype,
-        shape.kv_layout.lower(),
-        f"x{shape.planted_loads}",
-        f"y{shape.planted_ns}",
-    }
-    return words <= spoken
+    return words <= {word for word, _ in cell.words()}
 
 
 def moving_axes(cells: Sequence[Cell]) -> list[str]:

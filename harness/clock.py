@@ -287,6 +287,11 @@ def capture(run: Run) -> Run:
     return replay
 
 
+def l2_under(clock: str, asked: str) -> str:
+    """The L2 that a call finds: the eager clock prepares nothing, so its cache is warm."""
+    return "warm" if clock == "eager" else asked
+
+
 class EagerClock:
     """An event pair round an eager call, nothing hidden: what a naive benchmark would report.
 

@@ -19,6 +19,7 @@ def time_call(
         raise ValueError(f"l2 {l2}: use {' or '.join(clocks.L2_STATES)}")
     session = Session(find_device())
     name = clock or default_options(session.device).clock
+    l2 = clocks.l2_under(name, l2)
     made = clocks.make_clock(name, session.device.kind)
     call = clocks.capture(run) if name == "graph" else run
     clocks.warm_up(call, session.monitor, session.synchronise)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
+from pagebench.harness.clock import l2_under
 from pagebench.harness.environment import commit
 from pagebench.harness.record import FAILURES, Record
 from pagebench.harness.run import Options, refusal, unmeasured
@@ -45,10 +46,7 @@ def jobs(
     l2: Iterable[str],
     processes: int,
 ) -> list[Job]:
-    """Every cell with every clock and L2 state, all of them in each process before the next.
-
-    The eager clock prepares nothing, so its cache is warm whatever was asked for.
-    """
+    """Every cell with every clock and L2 state, all of them in each process before the next."""
     cells, clocks, l2 = tuple(cells), tuple(clocks), tuple(l2)
     every = (
         Job(
@@ -56,7 +54,7 @@ def jobs(
             replace(
                 options,
                 clock=clock,
-                l2="warm" if clock == "eager" else state,
+                l2=l2_under(clock, state),
                 process=process,
             ),
         )

@@ -102,7 +102,7 @@ def check(table: PageTable) -> dict[str, int]:
     if int((owner >= 0).sum()) != stored_count:
         raise LayoutError("two stored pages lie in the same physical page")
     read = owner[table.pages.long()]
-    expected = stored_pages(table.shape, table.streams, table.lengths, device)
+    expected = torch.from_numpy(_own_pages(table)).to(device)
     if not torch.equal(read, expected):
         raise LayoutError("a request would read other tokens than its own")
     unused = table.pages[expected < 0]
@@ -114,3 +114,16 @@ def check(table: PageTable) -> dict[str, int]:
         "pool_pages": table.pool_pages,
         "unused_entries": int(unused.numel()),
     }
+
+
+def _own_pages(table: PageTable) -> np.ndarray:  # int32 [batch, table_width]
+    """What `stored_pages` should have given, counted up request by request; -1 where unused."""
+    expected = np.full((table.shape.batch, table.shape.table_width), -1, dtype=np.int32)
+    shared = -(-table.streams.shared_tokens // table.shape.page_size)
+    end = shared
+    for row, private, used in zip(
+        expected, table.streams.private_tokens, table.request_pages, strict=True
+    ):
+        first, end = end, end + -(-int(private) // table.shape.page_size)
+        row[:used] = np.r_[:shared, first:end][:used]
+    return expected

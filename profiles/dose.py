@@ -66,21 +66,46 @@ def _proportional(one: np.ndarray, other: np.ndarray) -> bool:
 def explain(
     steps: Sequence[Step], counters: Mapping[str, Sequence[float]], names: Sequence[str]
 ) -> Explanation:
-    """The best costs of the named counters (non-negative least squares, in interval widths)."""
-    from scipy.optimize import nnls
-
+    """The best costs of the named counters: by least squares, else any that fit."""
     deltas = np.array([np.diff(counters[name]) for name in names], dtype=float).T
-    width = np.array([max((s.high_us - s.low_us) / 2, 1e-9) for s in steps])
     scale = np.abs(deltas).max(axis=0)
-    middle = np.array([step.middle_us for step in steps])
-    cost, _ = nnls(deltas / scale / width[:, None], middle / width)
-    cost = cost / scale
+    scaled = deltas / scale
+    costs = [way(steps, scaled) for way in (_least_squares, _least_worst)]
+    fitting = [cost for cost in costs if _fit(steps, scaled, cost)]
+    cost = (fitting or costs)[0] / scale
     given = deltas @ cost
-    fits = bool(cost.all()) and all(s.holds(us) for s, us in zip(steps, given, strict=True))
     tested = int((np.abs(deltas) > ALIKE * scale).any(axis=1).sum()) > len(names)
     return Explanation(
-        tuple(names), tuple(map(float, cost)), tuple(map(float, given)), fits, tested
+        tuple(names), tuple(map(float, cost)), tuple(map(float, given)), bool(fitting), tested
     )
+
+
+def _fit(steps: Sequence[Step], deltas: np.ndarray, cost: np.ndarray) -> bool:
+    given = deltas @ cost
+    return bool(cost.all()) and all(s.holds(us) for s, us in zip(steps, given, strict=True))
+
+
+def _least_squares(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
+    """Costs, none negative, that miss the steps' middles least, in widths of their intervals."""
+    from scipy.optimize import nnls
+
+    width = np.array([max((s.high_us - s.low_us) / 2, 1e-9) for s in steps])
+    middle = np.array([step.middle_us for step in steps])
+    cost: np.ndarray = nnls(deltas / width[:, None], middle / width)[0]
+    return cost
+
+
+def _least_worst(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
+    """Costs, none negative, whose worst miss is the least: if any fit, these do."""
+    from scipy.optimize import linprog
+
+    below = np.array([[max(step.middle_us - step.low_us, 1e-9)] for step in steps])
+    above = np.array([[max(step.high_us - step.middle_us, 1e-9)] for step in steps])
+    middle = np.array([step.middle_us for step in steps])
+    rows = np.block([[deltas, -above], [-deltas, -below]])
+    goal = np.r_[np.zeros(deltas.shape[1]), 1.0]
+    cost: np.ndarray = linprog(goal, rows, np.r_[middle, -middle]).x[:-1]
+    return cost
 
 
 def explanations(

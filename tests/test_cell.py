@@ -252,7 +252,7 @@ def test_a_cell_has_every_word_of_its_name(cell: Cell) -> None:
 @pytest.mark.parametrize(
     "words",
     ["", "xqa", "shared p16", "contiguous", "b32", "l8192", "h16x8", "d128", "bf16", "nhd", "r0",
-     "s0", "x0", "y0", "p16 xqa b32 contiguous"],
+     "s0", "w8192", "x0", "y0", "p16 xqa b32 contiguous"],
 )  # fmt: skip
 def test_defaults_count_as_words_of_a_filter(words: str) -> None:
     assert matches(Cell.parse("xqa_shared_p16"), frozenset(words.split()))

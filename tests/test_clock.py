@@ -11,9 +11,11 @@ import pytest
 
 from fakes import FakeClock, FakeMonitor
 from pagebench.harness import clock as clocks
+from pagebench.harness import own
 from pagebench.harness.clock import ClockError, CuptiClock, EagerClock, EventClock, Rule
 from pagebench.harness.cupti import Kernel, Traced, TraceError
 from pagebench.harness.record import Block
+from pagebench.kernels.device import CPU
 
 
 def nothing() -> None:
@@ -236,3 +238,13 @@ def test_a_cpu_has_only_the_wall_clock() -> None:
     with pytest.raises(ValueError, match="use wall, events"):
         clocks.make_clock("sundial", "cpu")
     assert clocks.make_clock("wall", "cpu").name == "wall"
+
+
+@pytest.mark.parametrize(("clock", "state"), [("wall", "cold"), ("eager", "warm")])
+def test_a_call_that_is_no_cell_says_which_cache_it_found(
+    clock: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clocks, "make_clock", lambda *of: FakeClock(noisy(100, 0.1)))
+    monkeypatch.setattr(own, "find_device", lambda: CPU)
+    _, taken = own.time_call(nothing, clock=clock, l2="cold", seconds=0.05)
+    assert (taken["clock"], taken["l2"]) == (clock, state)

@@ -66,6 +66,14 @@ def test_two_costs_are_tested_by_three_steps() -> None:
     assert conclusion(steps(-40, 30, -20), counters)["follows"] == []
 
 
+def test_a_cost_that_gives_every_step_is_found_where_least_squares_misses_one() -> None:
+    flat = [Step(-1.0, 0.0, 1.0), Step(-1.0, 0.0, 1.0), Step(0.9, 1.9, 2.9)]
+    found = explain(flat, {"ldg": [0.0, 1.0, 2.0, 3.0]}, ("ldg",))  # 0.63 by least squares
+    assert found.fits
+    assert 0.9 <= found.us_per_count[0] <= 1.0
+    assert not explain([*flat[:2], Step(1.1, 2.0, 2.9)], {"ldg": [0.0, 1, 2, 3]}, ("ldg",)).fits
+
+
 def test_a_counter_that_moves_once_has_a_cost_that_nothing_tests() -> None:
     found = conclusion(steps(0, -30, 0), LOCAL)
     assert (found["follows"], found["untested"]) == ([], [["local_loads"]])

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pagebench.layouts import table as tables
 from pagebench.layouts.counter_hash import hash_numpy, hash_torch, permutation
 from pagebench.layouts.lowering import KINDS, lower
 from pagebench.layouts.placement import Placed, Placement, place, pool_pages
@@ -362,6 +363,15 @@ def test_check_refuses_entries_swapped_between_requests() -> None:
     swapped = with_entries({(0, 2): int(pages[1, 2]), (1, 2): int(pages[0, 2])})
     with pytest.raises(LayoutError, match="other tokens"):
         check(swapped)
+
+
+def test_check_does_not_trust_what_the_table_was_built_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built = tables.stored_pages
+    monkeypatch.setattr(tables, "stored_pages", lambda *of: built(*of).roll(1, 0))
+    with pytest.raises(LayoutError, match="other tokens"):
+        check(churned_table())  # every request reads its neighbour's pages
 
 
 def test_check_refuses_an_unused_entry_that_points_at_a_free_page() -> None:
