@@ -353,12 +353,12 @@ class Checker:
         self._refuse_unreal(when)
         if self._expected is None:
             self._expected = expected_output(self._batch, self._requests)
-        error = self._error(self._requests, self._expected)
+        error, request = self._error(self._requests, self._expected)
         self._result[f"error_{when}"] = round(error, 6)
         if error > self._result["tolerance"]:
             raise Failure(
                 "wrong",
-                f"{when} timing the output is off by {error:.3g} of the reference "
+                f"{when} timing request {request}'s output is off by {error:.3g} of the reference "
                 f"(at most {self._result['tolerance']:g})",
             )
 
@@ -373,11 +373,12 @@ class Checker:
                 f"{when} timing the output holds NaN: memory that no request owns was read",
             )
 
-    def _error(self, requests: list[int], expected: Tensor) -> float:
-        """The worst request's relative error."""
+    def _error(self, requests: list[int], expected: Tensor) -> tuple[float, int]:
+        """The worst request's relative error, and which it is: requests are drawn at random."""
         assert self._call.out is not None
         difference = self._call.out[requests].float() - expected
-        return float((difference.norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max())
+        worst, at = (difference.norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max(0)
+        return float(worst), requests[int(at)]
 
     def check_fresh(self, replay: Callable[[], object]) -> None:
         """A captured graph must answer for the newest plan: new lengths, plan, replay, compare."""
@@ -388,7 +389,7 @@ class Checker:
         self.forget_output()
         replay()
         self._session.synchronise()
-        error = self._error(requests, expected_output(shorter, requests))
+        error, _ = self._error(requests, expected_output(shorter, requests))
         self._call.replan(batch)
         self._result["error_replanned"] = round(error, 6)
         if not error <= self._result["tolerance"]:

@@ -16,7 +16,9 @@ from pagebench.kernels import registry
 from pagebench.kernels.adapter import Call
 from pagebench.kernels.device import CPU, Device
 from pagebench.kernels.gather import Gather
-from pagebench.layouts.tensors import Batch
+from pagebench.kernels.reference import attend
+from pagebench.layouts.table import page_table
+from pagebench.layouts.tensors import Batch, queries, request_kv
 from pagebench.layouts.work import Work
 
 QUICK = Options(clock="wall", seconds=0.05)
@@ -95,6 +97,19 @@ def test_a_wrong_output_has_no_time(kernel: Any) -> None:
     record = measure("broken_distinct_p16_b2_l64")
     assert (record.status, record.samples) == ("wrong", None)
     assert "before timing" in str(record.reason)
+
+
+@pytest.mark.parametrize("wrong", [4, 64])
+def test_wrong_tokens_move_an_output_by_the_root_of_their_share(wrong: int) -> None:
+    """What docs/measuring.md says that the tolerance lets pass: 2 k / n, within its scatter."""
+    cell = Cell.parse("reference_distinct_p16_b2_l4096")
+    table = page_table(cell.shape, cell.sharing, cell.placement, "cpu")
+    query = queries(cell.shape, "cpu")[0]
+    (keys, values), (other_keys, other_values) = (request_kv(table, r, "cpu") for r in (0, 1))
+    right = attend(query, keys, values)
+    keys[:wrong], values[:wrong] = other_keys[:wrong], other_values[:wrong]
+    error = float((attend(query, keys, values) - right).norm() / right.norm())
+    assert error == pytest.approx((2 * wrong / 4096) ** 0.5, rel=0.4)
 
 
 def test_an_output_that_goes_wrong_while_timed_has_no_time(kernel: Any) -> None:
