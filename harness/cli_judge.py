@@ -168,12 +168,16 @@ def attack(
 
 def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> int:
     """Plant known loads and a known wait: are they found?"""
+    from pagebench.harness.contrasts import planted_contrasts
     from pagebench.harness.counting import as_value_error
     from pagebench.harness.selftest import planted_cells
     from pagebench.harness.selftest import selftest as run_selftest
 
     here = device_and_kernel(device, None)
-    options, path = _options(planted_cells(), here, None, "selftest"), results_path(out)
+    options, path = (
+        _options(planted_cells(planted_contrasts()), here, None, "selftest"),
+        results_path(out),
+    )
     record = _kept(path, as_value_error, run_selftest, options, here, path, say)
     if as_json:
         print_json([record])

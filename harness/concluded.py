@@ -13,7 +13,7 @@ from typing import Any
 
 from pagebench.harness import figures, seed
 from pagebench.harness.attack import SCALING_BESIDES, scaling_sentence
-from pagebench.harness.contrasts import CONTRASTS, PLANTED, Contrast
+from pagebench.harness.contrasts import CONTRASTS, Contrast, planted_contrasts
 from pagebench.harness.dose import follows, signed
 from pagebench.harness.figures import Figure
 from pagebench.harness.recorded import Line, Recorded, gpus_of
@@ -95,7 +95,7 @@ def _also(line: Line | None) -> tuple[Line, ...]:
 def _judging(line: Line) -> str:
     """What makes the verdict again, with those that it was judged together with."""
     together = {c.name: "pagebench judge all" for c in CONTRASTS}
-    together |= {c.name: "pagebench selftest" for c in PLANTED}
+    together |= {c.name: "pagebench selftest" for c in planted_contrasts()}
     return together.get(line["contrast"], f"pagebench judge {' '.join(line['cells'])}")
 
 

@@ -123,6 +123,17 @@ def gpu_facts(device: Device) -> dict[str, Any]:
     }
 
 
+def bandwidth_of(device: Device) -> float | None:
+    """Nominal DRAM bandwidth in GB/s; None where NVML is not there or does not say."""
+    import pynvml
+
+    try:
+        found = gpu_facts(device)["nominal_dram_gbps"]
+    except pynvml.NVMLError:
+        return None
+    return None if found is None else float(found)
+
+
 def _reader(pynvml: Any) -> Any:
     """Call an NVML query; None where this GPU or driver does not answer it."""
 

@@ -9,9 +9,10 @@ from typing import Any
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.change import Change
-from pagebench.harness.contrasts import PLANTED
+from pagebench.harness.contrasts import Contrast, planted_contrasts
 from pagebench.harness.counted import newest_counters, predict_counters
 from pagebench.harness.counting import counted_and_trusted
+from pagebench.harness.environment import bandwidth_of
 from pagebench.harness.judge import judge_contrasts
 from pagebench.harness.run import Options
 from pagebench.kernels.device import Device
@@ -20,8 +21,8 @@ PLANTED_SCHEMA = 1
 Line = dict[str, Any]
 
 
-def planted_cells() -> tuple[Cell, ...]:
-    names = (name for contrast in PLANTED for name in (contrast.one, contrast.other))
+def planted_cells(contrasts: Sequence[Contrast]) -> tuple[Cell, ...]:
+    names = (name for contrast in contrasts for name in (contrast.one, contrast.other))
     return tuple(map(Cell.parse, dict.fromkeys(names)))
 
 
@@ -32,8 +33,9 @@ def selftest(
 
     NcuError where nothing can be counted.
     """
-    store.append_lines(out, counted_and_trusted(planted_cells(), device, progress))
-    verdicts = judge_contrasts(PLANTED, options, device, [out], out, progress)
+    contrasts = planted_contrasts(bandwidth_of(device))
+    store.append_lines(out, counted_and_trusted(planted_cells(contrasts), device, progress))
+    verdicts = judge_contrasts(contrasts, options, device, [out], out, progress)
     record = planted_record(verdicts, [out])
     store.append_line(out, record)
     return record
@@ -41,7 +43,7 @@ def selftest(
 
 def planted_record(verdicts: Sequence[Line], files: Sequence[Path]) -> dict[str, Any]:
     """What was planted, what each instrument found, and the smallest effect it would find."""
-    quiet = next(line for line in verdicts if line["contrast"] == PLANTED[0].name)
+    quiet = next(line for line in verdicts if line["predicted"] == "absent")
     rows = [row for line in verdicts for row in _rows(line, files)]
     return {
         "kind": "planted",

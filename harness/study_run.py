@@ -15,9 +15,9 @@ from pagebench.harness import store
 from pagebench.harness.calibrate import CALIBRATIONS, calibrate
 from pagebench.harness.ceilings import measure_ceilings
 from pagebench.harness.cell import Cell
-from pagebench.harness.contrasts import CONTRASTS, LADDERS, PLANTED
+from pagebench.harness.contrasts import CONTRASTS, LADDERS, planted_contrasts
 from pagebench.harness.counting import counted_and_trusted
-from pagebench.harness.environment import environment
+from pagebench.harness.environment import bandwidth_of, environment
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.run import default_options, refusal
 from pagebench.harness.selftest import planted_record
@@ -81,7 +81,8 @@ def _ladder_cells() -> tuple[Cell, ...]:
 
 def counted_cells(device: Device) -> list[Cell]:
     """Cells of contrasts and ladders, and of the Nsight comparison, that this device can run."""
-    pairs = [name for c in (*CONTRASTS, *PLANTED) for name in (c.one, c.other)]
+    contrasts = (*CONTRASTS, *planted_contrasts(bandwidth_of(device)))
+    pairs = [name for c in contrasts for name in (c.one, c.other)]
     cells = dict.fromkeys((*map(Cell.parse, (*pairs, *COUNTED)), *_ladder_cells()))
     return [cell for cell in cells if refusal(cell, device) is None]
 
@@ -100,7 +101,9 @@ def _count(device: Device, out: Path, progress: Progress) -> None:
 
 def _conclude(device: Device, out: Path, progress: Progress) -> None:
     """Interleave contrasts, planted effects, ladders and attacks in the same fresh processes."""
-    contrasts, planted = judging.groups_of(CONTRASTS), judging.groups_of(PLANTED)
+    asked = (*CONTRASTS, *planted_contrasts(bandwidth_of(device)))
+    contrasts = judging.groups_of(CONTRASTS)
+    planted = judging.groups_of(asked[len(CONTRASTS) :])
     ladders = dosing.groups_of(LADDERS)
     positive = judging.cells_of(next(c for c in CONTRASTS if c.name == "positive"))
     scaled = attacks.groups_of(attacks.scaled(positive))
@@ -110,7 +113,7 @@ def _conclude(device: Device, out: Path, progress: Progress) -> None:
     interleave(groups, options, device, out, progress, INTERLEAVING_S)
     found = [
         judging.verdict_of(contrast, group, options, [out])
-        for contrast, group in zip((*CONTRASTS, *PLANTED), (*contrasts, *planted), strict=True)
+        for contrast, group in zip(asked, (*contrasts, *planted), strict=True)
     ]
     store.append_lines(out, found)
     found = found[len(CONTRASTS) :]

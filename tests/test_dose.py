@@ -14,7 +14,7 @@ from pagebench.harness import attack as attacks
 from pagebench.harness import interleave as interleaving
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
-from pagebench.harness.contrasts import LADDERS, PLANTED, Ladder
+from pagebench.harness.contrasts import LADDERS, Ladder, planted_contrasts, spin_ns
 from pagebench.harness.dose import conclusion, dose_of, follows, sentences
 from pagebench.harness.group import build_order
 from pagebench.harness.interleave import Interleaved, interleave
@@ -26,6 +26,7 @@ from pagebench.profiles.dose import Step, candidates, explain, explanations, mov
 
 H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
 recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
+PLANTED = planted_contrasts()
 GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))
 
 
@@ -289,8 +290,22 @@ def test_without_the_counter_nothing_is_found(tmp_path: Path) -> None:
     assert [(row["found"], row["right"]) for row in loads] == [(None, False)] * 2
 
 
+@pytest.mark.parametrize(
+    ("gbps", "ns"), [(4814.304, 2500), (2039, 5500), (1555, 7000), (1008, 11_000), (448, 24_000)]
+)
+def test_the_planted_wait_is_one_per_cent_of_the_call_on_any_gpu(gbps: float, ns: int) -> None:
+    """H200, H100 PCIe, A100, RTX 4090, RTX 5060 Ti: what is less than 0.4 % would be no change."""
+    call_ns = 8 * 32_768 * 2 * 8 * 128 * 2 / gbps
+    assert spin_ns(gbps) == ns
+    assert 0.0095 < ns / call_ns < 0.0125
+
+
+def test_the_planted_wait_of_a_gpu_that_does_not_say_is_as_on_an_h200() -> None:
+    assert planted_contrasts()[-1].other.endswith("_y2500")
+
+
 def test_planted_cells_are_counted_once_each() -> None:
-    names = [cell.name for cell in planted_cells()]
+    names = [cell.name for cell in planted_cells(PLANTED)]
     assert len(names) == len(set(names)) == 5
 
 
