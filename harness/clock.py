@@ -104,12 +104,12 @@ def _with_spin_clocks(blocks: list[Block], taken: list[Sample], floor: float) ->
     """
     ends = [block.start for block in blocks[1:]] + [len(taken)]
     return tuple(
-        replace(block, spin_mhz=_median_clock(taken[block.start : end], floor))
+        replace(block, spin_mhz=median_clock(taken[block.start : end], floor))
         for block, end in zip(blocks, ends, strict=True)
     )
 
 
-def _median_clock(taken: list[Sample], floor: float) -> int | None:
+def median_clock(taken: list[Sample], floor: float) -> int | None:
     """Cycles over the spin's time, less what the clock reads round an empty kernel."""
     clocks = sorted(
         sample.spin_cycles / (sample.spin_us - floor)

@@ -90,8 +90,9 @@ def _rounds(
     return {
         "floor_us": round(taken.floor_us, 3),
         "rounds": taken.rounds,
-        "discarded": taken.discarded,
+        "discarded": sum(sample.discarded for sample in taken.samples),
         "throttle": sorted(taken.throttle),
+        "spin_mhz": clocks.median_clock(taken.samples, taken.floor_us),
     }
 
 
@@ -101,7 +102,7 @@ class _Taken:
 
     floor_us: float
     rounds: list[list[float]] = field(default_factory=list)
-    discarded: int = 0
+    samples: list[clocks.Sample] = field(default_factory=list)
     throttle: set[str] = field(default_factory=set)
 
 
@@ -118,7 +119,7 @@ def _take(
         taken.throttle.update(session.monitor.block(0).throttle)
         samples = [_sample(clock, each, options, session) for each in (*ready, *reversed(ready))]
         taken.rounds.append([round(sample.time_us, 3) for sample in samples])
-        taken.discarded += sum(sample.discarded for sample in samples)
+        taken.samples += samples
     return taken
 
 

@@ -14,6 +14,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.change import LOOKS, Change, change, may_stop, process_effect
 from pagebench.harness.group import unmeasured_group
 from pagebench.harness.record import FAILURES
+from pagebench.harness.report import moved_clock, others_on_the_gpu
 from pagebench.harness.run import Options
 from pagebench.harness.worker import Worker, WorkerLost
 from pagebench.kernels.device import Device
@@ -47,6 +48,8 @@ class Interleaved:
     times_us: list[tuple[float, ...]] = field(default_factory=list)  # [process][cell], medians
     floors_us: list[float] = field(default_factory=list)
     throttle: set[str] = field(default_factory=set)  # reasons seen while timing
+    spin_mhz: list[int] = field(default_factory=list)  # [process], SM clock right before the calls
+    others: int = 0  # most processes of others that were seen on the GPU
     resolved: list[dict[str, Any]] = field(default_factory=list)  # [cell]
     environment: dict[str, Any] = field(default_factory=dict)  # of the newest process
     status: str = "measured"
@@ -66,6 +69,8 @@ class Interleaved:
                                    for pairs in both_ways))  # fmt: skip
         self.floors_us.append(max(record["floor_us"], LEAST_FLOOR_US))
         self.throttle.update(record.get("throttle", ()))
+        self.spin_mhz += [clock for clock in (record.get("spin_mhz"),) if clock]
+        self.others = max(self.others, record["environment"].get("other_processes") or 0)
 
     @property
     def failed(self) -> str | None:
@@ -107,8 +112,13 @@ class Interleaved:
     @property
     def notes(self) -> list[str]:
         """What a reader of the times must know."""
-        found = [f"a process was lost: {self.lost}"] if self.lost else []
-        return found + ([f"throttled: {', '.join(sorted(self.throttle))}"] if self.throttle else [])
+        said = (
+            self.lost and f"a process was lost: {self.lost}",
+            self.throttle and f"throttled: {', '.join(sorted(self.throttle))}",
+            moved_clock(self.spin_mhz),
+            self.others and others_on_the_gpu(self.others),
+        )
+        return [note for note in said if note]
 
 
 def interleave(

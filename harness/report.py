@@ -134,15 +134,25 @@ def notes(record: Record, summary: Summary | None) -> list[str]:
         found.append(f"throttled ({', '.join(sorted(reasons))})")
     blocks = record.samples.blocks
     clocks = [clock for block in blocks if (clock := block.spin_mhz or block.sm_mhz)]
-    if clocks and max(clocks) - min(clocks) > CLOCK_DRIFT * max(clocks):
-        found.append(f"SM clock moved {min(clocks)} to {max(clocks)} MHz")
+    if moved := moved_clock(clocks):
+        found.append(moved)
     load, cores = record.environment.get("load"), record.environment.get("cores")
     if load and cores and load > BUSY * cores:
         found.append(f"the machine was busy (load {load:.1f} on {cores} cores)")
     if record.environment.get("other_processes"):
-        others = counted(record.environment["other_processes"], "other process", "es")
-        found.append(f"{others} on the GPU")
+        found.append(others_on_the_gpu(record.environment["other_processes"]))
     return found
+
+
+def moved_clock(mhz: Sequence[int]) -> str | None:
+    """A note if the SM clock moved by more than CLOCK_DRIFT."""
+    if not mhz or max(mhz) - min(mhz) <= CLOCK_DRIFT * max(mhz):
+        return None
+    return f"SM clock moved {min(mhz)} to {max(mhz)} MHz"
+
+
+def others_on_the_gpu(count: int) -> str:
+    return f"{counted(count, 'other process', 'es')} on the GPU"
 
 
 def counted(count: int | str, noun: str, ending: str = "s") -> str:

@@ -385,6 +385,15 @@ def test_throttling_is_a_note() -> None:
     assert group.notes == ["throttled: power cap"]
 
 
+def test_a_clock_that_moved_between_processes_and_neighbours_are_notes() -> None:
+    group = pair("xqa_shared_p16")
+    group.add(record(1.0) | {"spin_mhz": 1980, "environment": {"other_processes": 1}})
+    group.add(record(1.0) | {"spin_mhz": 1950, "environment": {"other_processes": 0}})
+    assert group.notes == ["1 other process on the GPU"]
+    group.add(record(1.0) | {"spin_mhz": 1755, "environment": {"other_processes": None}})
+    assert group.notes == ["SM clock moved 1755 to 1980 MHz", "1 other process on the GPU"]
+
+
 def test_when_time_runs_out_two_processes_have_been_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
