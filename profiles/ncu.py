@@ -27,6 +27,9 @@ THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another lo
 NOTHING = ("", "n/a", "nan", "-nan")
 MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
 NO_KERNELS = "No kernels were profiled"
+ENDED = "The application returned an error code"
+# What ncu adds to every failure: the cause stands above it.
+AFTERMATH = (ENDED, "Failed to profile", "An error occurred while trying to profile")
 # What ncu says, and what to do about it.
 TROUBLE = (
     ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (a container: with "
@@ -36,6 +39,8 @@ TROUBLE = (
     ("LibraryNotLoaded", "the profiler cannot reach the driver here (a sandbox such as gVisor?): "
      "run on a machine with direct driver access"),
     ("lock file", "another user's lock is in the way: set TMPDIR to a folder of your own"),
+    ("not compatible with Nsight Compute", "the driver is older than this ncu wants: update it, or "
+     "use an older ncu"),
     ("failed to connect to the CUDA driver", "no driver, or a stub libcuda.so first on the path"),
     ("Failed to find metric", "this ncu does not know a counter of this chip: use a newer ncu"),
     (NO_KERNELS, "no kernel matched between profiler start and stop"),
@@ -94,6 +99,13 @@ def explain(output: str) -> str | None:
     """The remedy for what ncu itself printed, or None if it is nothing known."""
     said = "\n".join(line for line in output.splitlines() if line.startswith("=="))
     return next((remedy for sign, remedy in TROUBLE if sign in said), None)
+
+
+def errors(output: str) -> str:
+    """What ncu itself calls errors, less what follows from every failure."""
+    marked = (line for line in output.splitlines() if line.startswith("==ERROR=="))
+    said = (line.removeprefix("==ERROR==").strip() for line in marked)
+    return " ".join(text for text in said if not text.startswith(AFTERMATH))
 
 
 def export_csv(ncu: Path, report: Path) -> str:

@@ -136,6 +136,22 @@ def test_an_old_report_is_not_read_as_a_new_one(fake: Fake, tmp_path: Path) -> N
         count(wanted(keep=Path("old.ncu-rep")), str)
 
 
+def test_an_old_report_outlives_a_count_that_failed(fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "old.ncu-rep").write_text("old")
+    fake("==WARNING== No kernels were profiled.", report=False)
+    with pytest.raises(ValueError, match="no kernel matched"):
+        count(wanted(keep=Path("old.ncu-rep")), str)
+    assert (tmp_path / "old.ncu-rep").read_text() == "old"
+
+
+def test_the_report_that_is_kept_is_of_the_first_process_that_counted(
+    fake: Fake, tmp_path: Path
+) -> None:
+    fake(TOLD, dies_on="xqa_shared_p64")
+    count(wanted("card", "xqa_shared_p64", NAME, keep=Path("r")), str)
+    assert (tmp_path / "r.ncu-rep").read_text() == PAGE
+
+
 def test_a_line_that_the_childs_death_cut_off_is_passed_over(fake: Fake) -> None:
     fake(TOLD, '{"cell": "xqa_shared_p64", "resol')
     said: list[str] = []
@@ -180,8 +196,33 @@ def test_what_a_dead_process_took_with_it_is_counted_in_another(fake: Fake) -> N
 
 def test_a_process_that_dies_of_its_only_cell_is_an_error(fake: Fake) -> None:
     fake(TOLD, dies_on=NAME)
-    with pytest.raises(ValueError, match="the profiled process failed: Segmentation fault"):
+    with pytest.raises(ValueError, match=r"process failed: .* returned an error code \(11\)"):
         count(wanted(), str)
+
+
+def test_cells_behind_one_that_failed_and_one_that_killed_the_process_are_counted(
+    fake: Fake,
+) -> None:
+    """Of the three the process spoke of the first alone."""
+    wrong = json.dumps({"cell": "xqa_shared_p32", "status": "wrong", "reason": "off by 3"})
+    fake(wrong, TOLD, dies_on="xqa_shared_p64", last=[wrong])
+    said: list[str] = []
+    cells = ("xqa_shared_p32", "xqa_shared_p64", NAME)
+    (record,) = count(wanted("card", *cells), said.append)
+    assert record["cell"] == NAME
+    assert "wrong: xqa_shared_p32: off by 3" in said
+    assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
+
+
+def test_a_later_process_that_dies_leaves_what_was_counted(fake: Fake) -> None:
+    broke = {"cell": "xqa_shared_p64", "status": "crashed", "reason": "illegal address"}
+    lost = {"cell": "xqa_shared_p32", "status": "lost", "reason": "the device failed"}
+    broken = list(map(json.dumps, (TOLD, broke, lost)))
+    fake(TOLD, breaks_on="xqa_shared_p64", broken=broken, dies_on="xqa_shared_p32")
+    said: list[str] = []
+    (record,) = count(wanted("card", NAME, "xqa_shared_p64", "xqa_shared_p32"), said.append)
+    assert record["cell"] == NAME
+    assert any(line.startswith("crashed: xqa_shared_p32: ") for line in said)
 
 
 def test_cells_behind_one_that_broke_the_device_are_counted_in_another_process(fake: Fake) -> None:
@@ -208,6 +249,13 @@ def test_kernels_that_were_not_promised_or_are_missing_are_listed(
 
 # --- what goes wrong --------------------------------------------------------------------------
 
+# What ncu 2025 says after every profile that failed.
+SHUT_DOWN = """==ERROR== Failed to profile "kernel_mha" in process 954
+==PROF== Trying to shutdown target application
+==ERROR== The application returned an error code (9).
+==ERROR== An error occurred while trying to profile.
+==WARNING== No kernels were profiled."""
+
 
 @pytest.mark.parametrize(("said", "code", "remedy"), [
     ((DATA / "ncu_no_permission.txt").read_text(), 1, "NVreg_RestrictProfilingToAdminUsers=0"),
@@ -219,6 +267,13 @@ def test_kernels_that_were_not_promised_or_are_missing_are_listed(
     ("a lock file of the child's own\n==ERROR== The application returned an error code (1).", 1,
      "failed: a lock file of the child's own"),
     (json.dumps(TOLD), 1, "ncu said nothing"),
+    ("a warning of torch's\n==WARNING== No kernels were profiled.", 0, "no kernel matched"),
+    ("a warning of torch's\n==ERROR== LaunchFailed\n" + SHUT_DOWN, 9, "^ncu: LaunchFailed$"),
+    ("==ERROR== Failed to prepare kernel for profiling\n==ERROR== Unknown Error on device 0.\n"
+     + SHUT_DOWN, 9, "^ncu: Failed to prepare kernel for profiling Unknown Error on device 0.$"),
+    ("==ERROR== An error was reported by the driver:\n"
+     "==ERROR== Cuda driver is not compatible with Nsight Compute.\n"
+     "==ERROR== The application returned an error code (11).", 11, "use an older ncu"),
 ])  # fmt: skip
 def test_trouble_is_one_line_that_names_the_cause(
     said: str, code: int, remedy: str, fake: Fake
@@ -247,12 +302,14 @@ def test_an_ncu_that_is_missing_or_too_old_is_named(
     ({"how": "audit", "keep": Path("r.ncu-rep")}, "--keep"),
     ({"cells": ()}, "none of these cells"),
     ({"keep": Path("ncu.json/r.ncu-rep")}, "--keep ncu.json/r.ncu-rep"),
+    ({"keep": Path("folder.ncu-rep")}, "--keep folder.ncu-rep: Is a directory"),
 ])  # fmt: skip
 def test_wishes_that_do_not_go_together_are_refused_before_anything_is_counted(
     changes: dict[str, Any], match: str, fake: Fake, tmp_path: Path
 ) -> None:
     commands = fake()
     (tmp_path / "ncu.json").touch()
+    (tmp_path / "folder.ncu-rep").mkdir()
     with pytest.raises(ValueError, match=match):
         count(wanted(**changes), str)
     assert not commands.exists()
