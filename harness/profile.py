@@ -239,12 +239,16 @@ def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[s
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     assert process.stdout is not None
-    for line in process.stdout:
-        lines.append(line)
-        match = PROFILING.search(line)
-        if match:
-            progress(f"profiled {match[1]} in {match[2]} passes")
-    return process.wait(), lines
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if match := PROFILING.search(line):
+                progress(f"profiled {match[1]} in {match[2]} passes")
+        return process.wait(), lines
+    except BaseException:
+        process.terminate()  # at which ncu ends what it profiles
+        process.wait()
+        raise
 
 
 def _told(lines: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,20 @@ def test_cells_behind_one_that_broke_the_device_are_counted_in_another_process(f
     assert record["cell"] == NAME
     assert "crashed: xqa_shared_p64: illegal address" in said
     assert any(line.endswith("counting it again") for line in said)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_interrupt_ends_ncu_too(fake: Fake) -> None:
+    pid = fake('==PROF== Profiling "kernel_mha" - 0: 0% - 6 passes', hangs=20).with_name("pid")
+
+    def interrupt(line: str) -> None:
+        while not pid.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count(wanted(), interrupt)
+    assert not Path("/proc", pid.read_text()).exists()
 
 
 @pytest.mark.parametrize("symbols", [["merge"], ["kernel_mha", "merge"]])
