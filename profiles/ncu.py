@@ -22,6 +22,7 @@ LEAST_VERSION = (2022, 1)  # the first whose raw CSV page has the form read here
 NVTX_COLUMN = "Push/Pop_Range"
 COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
 EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
+UNCONFIGURED = ("--config-file", "off")  # config.ncu-cfg, here or at home, may set any option
 NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
 THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another locale's thousands
 NOTHING = ("", "n/a", "nan", "-nan")
@@ -87,11 +88,13 @@ def command(
 ) -> list[str]:
     """The command line: counters between profiler start and stop, clocks left alone."""
     metrics = ",".join([*names, *LAUNCH.values(), PASSES])
+    file = str(report).replace("%", "%%")  # a single one begins a macro of ncu's
     return [
-        *(str(ncu), "--profile-from-start", "off", "--nvtx", "--target-processes", "all"),
+        *(str(ncu), *UNCONFIGURED, "--profile-from-start", "off", "--nvtx"),
+        *("--target-processes", "all"),
         *("--replay-mode", "kernel", "--cache-control", setting.cache_control),
         *("--clock-control", "none", "--metrics", metrics, "--check-exit-code", "1"),
-        *("--force-overwrite", "--export", str(report), *child),
+        *("--force-overwrite", "--export", file, *child),
     ]
 
 
@@ -111,7 +114,8 @@ def errors(output: str) -> str:
 def export_csv(ncu: Path, report: Path) -> str:
     """The raw page of a report as CSV, in base units and the C locale."""
     done = subprocess.run(
-        [str(ncu), "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"],
+        [str(ncu), *UNCONFIGURED, "--import", str(report), "--csv", "--page", "raw",
+         "--print-units", "base"],
         capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
     )  # fmt: skip
     if done.returncode:

@@ -34,7 +34,7 @@ else:
     if "hangs" in PLAN:
         Path(__file__).with_name("pid").write_text(str(os.getpid()))
         time.sleep(PLAN["hangs"])
-    report = Path(ARGUMENTS[ARGUMENTS.index("--export") + 1])
+    report = Path(ARGUMENTS[ARGUMENTS.index("--export") + 1].replace("%%", "%"))
     if PLAN["report"]:
         page = next(page for word, page in PLAN["pages"].items() if not word or word in ARGUMENTS)
         report.write_text(page)

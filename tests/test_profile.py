@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,7 @@ def test_ncu_replays_what_once_calls_with_clocks_left_alone(fake: Fake) -> None:
     assert option(words, "--cache-control") == "all"
     assert option(words, "--clock-control") == "none"
     assert option(words, "--check-exit-code") == "1"
+    assert option(words, "--config-file") == "off"
     assert "--nvtx" in words
     assert set(names_on("gh100").values()) <= set(option(words, "--metrics").split(","))
     child = words[words.index("once") :]
@@ -108,6 +111,25 @@ def test_ncu_replays_what_once_calls_with_clocks_left_alone(fake: Fake) -> None:
     assert (option(child, "--launches"), option(child, "--l2")) == ("2", "cold")
     assert option(child, "--device") == "cuda:0"
     assert "--kernel" not in child
+
+
+def test_a_per_cent_sign_in_the_folder_of_temporary_files_is_no_macro(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = fake()
+    (tmp_path / "50%p").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "50%p"))
+    assert len(count(wanted(), str)) == 1
+    (words,) = map(json.loads, commands.read_text().splitlines())
+    assert "/50%%p/" in option(words, "--export")
+
+
+def test_calibration_counts_on_the_gpu_that_was_asked_for(fake: Fake) -> None:
+    commands = fake()
+    with pytest.raises(NcuError, match="calibration saw 0 launches of cal_ldg"):
+        calibrate.calibrate(replace(GPU, index=1), str)
+    (words,) = map(json.loads, commands.read_text().splitlines())
+    assert words[-1].endswith("main(1)")
 
 
 def test_launches_state_and_an_own_kernel_reach_the_profiled_process(
@@ -125,6 +147,7 @@ def test_a_page_is_exported_in_base_units_and_the_c_locale(fake: Fake) -> None:
     exports = fake().with_name("exports.jsonl")
     count(wanted(), str)
     ((words, locale),) = map(json.loads, exports.read_text().splitlines())
+    assert option(words, "--config-file") == "off"
     assert option(words, "--page") == "raw"
     assert option(words, "--print-units") == "base"
     assert locale == "C"
