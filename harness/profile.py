@@ -203,6 +203,8 @@ def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, An
     read = {}
     for l2 in ("cold", "warm"):
         for record in profile_single_pass([cell], device, ("dram",), l2=l2, **options):
+            if "dram_read_bytes" not in record["total"]:
+                raise NcuError("--audit needs dram_read_bytes, which ncu cannot count on this GPU")
             read[l2] = record["total"]["dram_read_bytes"]["value"]
     if len(read) < 2:
         return []

@@ -25,7 +25,6 @@ EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units 
 UNCONFIGURED = ("--config-file", "off")  # config.ncu-cfg, here or at home, may set any option
 NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
 THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another locale's thousands
-NOTHING = ("", "n/a", "nan", "-nan")
 MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
 NO_KERNELS = "No kernels were profiled"
 ENDED = "The application returned an error code"
@@ -175,14 +174,17 @@ def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> 
 
 
 def _value(ours: str, text: str) -> float | None:
-    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %."""
+    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %.
+
+    None where there is no digit: what ncu could not count is `n/a`, `(!) n/a`, `nan` and the like.
+    """
     value, kind = number(text), metric(ours)
     impossible = value is not None and (
         value > MOST_PER_CENT
         if kind.unit == "%"
         else value != int(value) or bool(THREE_DECIMALS.search(text))
     )
-    if impossible or (value is None and text.strip() not in NOTHING):
+    if impossible or (value is None and re.search(r"\d", text)):
         raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")
     return value
 

@@ -19,7 +19,7 @@ from pagebench.harness import calibrate, counting, profile, store
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting import Wanted, count
 from pagebench.kernels.device import Device
-from pagebench.profiles.metrics import SINGLE_PASS, names_on
+from pagebench.profiles.metrics import METRICS, SINGLE_PASS, names_on
 from pagebench.profiles.ncu import NcuError
 
 DATA = Path(__file__).parent / "data"
@@ -28,6 +28,7 @@ GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))
 NAME = "xqa_shared_p16"
 RESOLVED = {"kernel": "kernel_mha (mha.cu)", "splits": 1, "page_size": 16}
 TOLD = {"cell": NAME, "resolved": RESOLVED, "symbols": ["kernel_mha"]}
+RATES = {metric.name for metric in METRICS if metric.kind == "rate"}
 FACTS = {"gpu": GPU.name, "uuid": "GPU-1", "capability": [9, 0]}
 Fake = Callable[..., Path]
 
@@ -425,6 +426,21 @@ def test_an_audit_does_not_rest_on_a_counter_that_was_found_wrong(fake: Fake) ->
     store.append_line(calibrate.CALIBRATIONS, line)
     fake(pages={"": edited(passes="1")})
     with pytest.raises(ValueError, match="--audit rests on dram_read_bytes"):
+        count(wanted("audit"), str)
+
+
+@pytest.mark.parametrize("text", ["n/a", "(!) n/a", "(!) nan", "-nan", "inf", "no data"])
+def test_a_counter_that_ncu_could_not_count_is_left_out(text: str, fake: Fake) -> None:
+    """As on a GPU without DRAM counters, or in a MIG instance that shares its L2."""
+    from pagebench.harness.card import counters_card, counters_row
+
+    fake(pages={"": edited(dram_read_bytes=text, dram_busy_pct=text)})
+    (record,) = count(wanted(), str)
+    assert record["total"].keys() == names_on("gh100").keys() - RATES - {"dram_read_bytes"}
+    assert "dram_read_bytes" not in counters_card(record)
+    assert counters_row(record)[6:9] == ("", "", "")
+    fake(pages={"": edited(dram_read_bytes=text, dram_busy_pct=text, passes="1")})
+    with pytest.raises(ValueError, match="--audit needs dram_read_bytes"):
         count(wanted("audit"), str)
 
 
