@@ -59,8 +59,7 @@ def _count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, An
         "progress": progress,
     }
     if wanted.how == "audit":
-        audits = (audit_flush(cell, wanted.device, **options) for cell in wanted.cells)
-        return [record for found in audits for record in found]
+        return audit_flush(wanted.cells, wanted.device, **options)
     options["l2"] = wanted.l2
     if wanted.how == "single":
         return profile_single_pass(wanted.cells, wanted.device, tuple(SINGLE_PASS), **options)

@@ -194,34 +194,41 @@ def _merged_kernel(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return parts[0] | {"values": values, "unstable": unstable(values)}
 
 
-def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, Any]]:
-    """DRAM bytes read over the cell's distinct bytes, after the flush and without it.
+def audit_flush(cells: Sequence[Cell], device: Device, **options: Any) -> list[dict[str, Any]]:
+    """DRAM bytes read over the cells' distinct bytes, after the flush and without it.
 
     One pass and no cache control of ncu's, so the cache is in the state that timing sees. No
     record of a cell that failed.
     """
-    read = {}
-    for l2 in ("cold", "warm"):
-        for record in profile_single_pass([cell], device, ("dram",), l2=l2, **options):
-            if "dram_read_bytes" not in record["total"]:
-                raise NcuError("--audit needs dram_read_bytes, which ncu cannot count on this GPU")
-            read[l2] = record["total"]["dram_read_bytes"]["value"]
-    if len(read) < 2:
-        return []
-    distinct = record["predicted"]["distinct_kv_bytes"]
-    audit = {
+    cold, warm = (
+        profile_single_pass(cells, device, ("dram",), l2=l2, **options) for l2 in ("cold", "warm")
+    )
+    again = {record["cell"]: record for record in warm}
+    return [_audit(record, again[record["cell"]]) for record in cold if record["cell"] in again]
+
+
+def _audit(cold: dict[str, Any], warm: dict[str, Any]) -> dict[str, Any]:
+    distinct = cold["predicted"]["distinct_kv_bytes"]
+    read = {"cold": _dram_read(cold), "warm": _dram_read(warm)}
+    return {
         "kind": "audit",
         "schema": COUNTERS_SCHEMA,
-        "cell": cell.name,
+        "cell": cold["cell"],
         "distinct_kv_bytes": distinct,
         "dram_read_bytes": read,
         "cold_over_distinct": round(read["cold"] / distinct, 4),
         "warm_over_distinct": round(read["warm"] / distinct, 4),
         "flushed": read["cold"] >= LEAST_COLD * distinct,
-        "how": record["how"],
-        "environment": record["environment"],
+        "how": warm["how"],
+        "environment": warm["environment"],
     }
-    return [audit]
+
+
+def _dram_read(record: dict[str, Any]) -> float:
+    """What an audit rests on; NcuError where ncu could not count it."""
+    if "dram_read_bytes" not in record["total"]:
+        raise NcuError("--audit needs dram_read_bytes, which ncu cannot count on this GPU")
+    return float(record["total"]["dram_read_bytes"]["value"])
 
 
 def _child(

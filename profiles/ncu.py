@@ -32,9 +32,10 @@ ENDED = "The application returned an error code"
 AFTERMATH = (ENDED, "Failed to profile", "An error occurred while trying to profile")
 # What ncu says, and what to do about it.
 TROUBLE = (
-    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (a container: with "
-     "--cap-add SYS_ADMIN) or load the driver with NVreg_RestrictProfilingToAdminUsers=0; under "
-     "WSL allow all users in NVIDIA's Control Panel on Windows"),
+    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (with `sudo env "
+     "PATH=$PATH`; a container with --cap-add SYS_ADMIN) or load the driver with "
+     "NVreg_RestrictProfilingToAdminUsers=0; under WSL allow all users in NVIDIA's Control Panel "
+     "on Windows"),
     ("driver resource was unavailable", "another profiler holds the counters: pause DCGM with "
      "`dcgmi profile --pause`, end other ncu, nsys or CUPTI processes"),
     ("LibraryNotLoaded", "the profiler cannot reach the driver here (a sandbox such as gVisor?): "

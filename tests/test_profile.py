@@ -299,6 +299,8 @@ SHUT_DOWN = """==ERROR== Failed to profile "kernel_mha" in process 954
 @pytest.mark.parametrize(("said", "code", "remedy"), [
     ((DATA / "ncu_no_permission.txt").read_text(), 1, "NVreg_RestrictProfilingToAdminUsers=0"),
     ((DATA / "ncu_no_permission.txt").read_text(), 0, "NVreg_RestrictProfilingToAdminUsers=0"),
+    ((DATA / "ncu_no_permission.txt").read_text(), 1, r"`sudo env PATH=\$PATH`"),
+    ((DATA / "ncu_no_permission.txt").read_text(), 1, "under WSL allow all users"),
     ("==WARNING== No kernels were profiled.", 0, "no kernel matched"),
     ("==ERROR== Something that nobody has seen", 1, "Something that nobody has seen"),
     ("RuntimeError: CUDA out of memory\n==WARNING== No kernels were profiled.\n"
@@ -397,6 +399,17 @@ def test_the_audit_compares_dram_bytes_after_the_flush_and_without(fake: Fake) -
     assert record["cold_over_distinct"] == round(33_600_000 / distinct, 4)
     assert record["warm_over_distinct"] == round(9_000 / distinct, 4)
     assert record["flushed"]
+
+
+def test_an_audit_of_cells_takes_two_processes_and_loses_those_alone_that_die(fake: Fake) -> None:
+    pages = {"": edited(passes="1")}
+    commands = fake(TOLD, pages=pages)
+    (record,) = count(wanted("audit", NAME, "xqa_shared_p64"), str)
+    assert record["cell"] == NAME
+    assert len(commands.read_text().splitlines()) == 2
+    fake(TOLD, pages=pages, dies_on="xqa_shared_p64", last=[json.dumps(TOLD)])
+    (record,) = count(wanted("audit", NAME, "xqa_shared_p64"), str)
+    assert record["cell"] == NAME
 
 
 def test_a_flush_that_leaves_more_than_two_per_cent_in_the_cache_is_found(fake: Fake) -> None:
