@@ -87,12 +87,15 @@ def _how(chip: str, setting: Setting, l2: str, launches: int) -> dict[str, Any]:
 def _survivors(
     cells: Sequence[Cell], error: NcuError, counted: bool, progress: Callable[[str], None]
 ) -> list[Cell]:
-    """Cells to count again after one killed the process.
+    """Cells to count again after one killed the process: the first it said nothing of, or else
+    one that crashed, for what that left behind.
 
     Raises where there are none, unless others were `counted`: those are kept.
     """
     told = error.told if isinstance(error, ProcessDied) else {cell.name: {} for cell in cells}
-    culprit = next((cell for cell in cells if cell.name not in told), None)
+    silent = [cell for cell in cells if cell.name not in told]
+    crashed = [cell for cell in cells if told.get(cell.name, {}).get("status") == "crashed"]
+    culprit = next(iter(silent + crashed), None)
     left = [cell for cell in cells if culprit and cell is not culprit]
     if not (left or counted):
         raise error

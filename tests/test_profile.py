@@ -239,6 +239,18 @@ def test_cells_behind_one_that_failed_and_one_that_killed_the_process_are_counte
     assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
 
 
+def test_a_process_that_dies_after_its_last_word_is_laid_to_the_cell_that_crashed(
+    fake: Fake,
+) -> None:
+    """As where a fault on the device ends the process only when it lets go of its memory."""
+    broke = {"cell": "xqa_shared_p64", "status": "crashed", "reason": "illegal address"}
+    fake(TOLD, dies_on="xqa_shared_p64", last=list(map(json.dumps, (TOLD, broke))))
+    said: list[str] = []
+    (record,) = count(wanted("card", NAME, "xqa_shared_p64"), said.append)
+    assert record["cell"] == NAME
+    assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
+
+
 def test_a_later_process_that_dies_leaves_what_was_counted(fake: Fake) -> None:
     broke = {"cell": "xqa_shared_p64", "status": "crashed", "reason": "illegal address"}
     lost = {"cell": "xqa_shared_p32", "status": "lost", "reason": "the device failed"}
