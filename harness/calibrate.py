@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pagebench.harness import store
-from pagebench.harness.environment import commit, gpu_facts, versions
+from pagebench.harness.environment import PYTHON, commit, gpu_facts, versions
 from pagebench.harness.profile import profiled_rows
 from pagebench.kernels.calibration import (
     COUNTED,
@@ -38,7 +37,8 @@ def calibrate(device: Device, progress: Callable[[str], None]) -> dict[str, Any]
     chip = chip_of(device.capability)
     wanted = (*COUNTED, "l1_requests", "l1_sectors", "l2_sectors", "dram_read_bytes")
     names = names_on(chip, wanted)
-    child = [sys.executable, "-c", "from pagebench.kernels.calibration import main; main()"]
+    code = f"from pagebench.kernels.calibration import main; main({device.index})"
+    child = [*PYTHON, code]
     rows, _ = profiled_rows(child, Setting(metrics=wanted), names, None, progress)
     table = {kernel: _seen(kernel, rows, names) for kernel in kernels_on(device.capability)}
     return {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pagebench.harness.baseline import check_writable
 from pagebench.harness.calibrate import distrusted, newest
 from pagebench.harness.cell import Cell
 from pagebench.harness.counted import without
@@ -58,8 +59,7 @@ def _count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, An
         "progress": progress,
     }
     if wanted.how == "audit":
-        audits = (audit_flush(cell, wanted.device, **options) for cell in wanted.cells)
-        return [record for found in audits for record in found]
+        return audit_flush(wanted.cells, wanted.device, **options)
     options["l2"] = wanted.l2
     if wanted.how == "single":
         return profile_single_pass(wanted.cells, wanted.device, tuple(SINGLE_PASS), **options)
@@ -80,14 +80,14 @@ def _refuse_mixed(wanted: Wanted) -> None:
 
 
 def _report_path(wanted: Wanted) -> Path | None:
-    """Where the report is kept: ncu adds its suffix, and finds a missing folder only at its end."""
+    """Where the report is kept, with ncu's suffix; NcuError now, and not after counting."""
     keep = wanted.keep
     if keep is None:
         return None
     if keep.suffix != ".ncu-rep":
         keep = keep.with_name(keep.name + ".ncu-rep")
     try:
-        keep.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(keep)
     except OSError as error:
         raise NcuError(f"--keep {keep}: {error.strerror}") from error
     return keep

@@ -15,8 +15,10 @@ from pagebench.harness.record import Block
 from pagebench.kernels.device import Device, visible_handles
 from pagebench.profiles.dram import nominal_dram_gbps
 
-# The command line as a process of its own: its script need not be on the PATH.
-PAGEBENCH = (sys.executable, "-c", "from pagebench.harness.cli import main; main()")
+# Code in a process of its own. -P: or a folder named torch where one works would be imported there.
+PYTHON = (sys.executable, "-P", "-c")
+# The command line as such a process: its script need not be on the PATH.
+PAGEBENCH = (*PYTHON, "from pagebench.harness.cli import main; main()")
 PACKAGES = {
     "pagebench": "pagebench",
     "torch": "torch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import tempfile
 from collections import defaultdict
@@ -45,7 +46,7 @@ def profile(
 
     A cell that failed, or whose kernels are not those it promised, costs its own record alone:
     `progress` is told why. What a cell that broke the device or killed the process took with it is
-    counted in another process; `keep` is the report of the first.
+    counted in another process; `keep` is the report of the first that counted.
     """
     if device.kind != "cuda" or device.capability is None:
         raise NcuError("counters need an NVIDIA GPU; --import reads what was made elsewhere")
@@ -57,15 +58,16 @@ def profile(
         child = _child(left, device, launches, l2, kernel_file)
         began = perf_counter()
         try:
-            rows, told = profiled_rows(child, setting, names, keep, progress)
-        except ProcessDied as death:
-            left, keep = _survivors(left, death, progress), None
+            rows, told = profiled_rows(child, setting, names, keep, progress, left)
+        except NcuError as error:
+            left = _survivors(left, error, bool(records), progress)
             continue
         seconds = round(perf_counter() - began, 2)
         here = how | {"elapsed_s": seconds, "cells": len(left)}  # of this process
         records += _records(left, rows, told, here, facts, progress)
         # The first cell of a process is never lost, so fewer are left each time.
-        left, keep = [cell for cell in left[1:] if _is_lost(told.get(cell.name))], None
+        left = [cell for cell in left[1:] if _is_lost(told.get(cell.name))]
+        keep = None if rows else keep
     return records
 
 
@@ -83,14 +85,23 @@ def _how(chip: str, setting: Setting, l2: str, launches: int) -> dict[str, Any]:
 
 
 def _survivors(
-    cells: Sequence[Cell], death: ProcessDied, progress: Callable[[str], None]
+    cells: Sequence[Cell], error: NcuError, counted: bool, progress: Callable[[str], None]
 ) -> list[Cell]:
-    """Cells to count again after one killed the process; raises where that helps nothing."""
-    culprit = next((cell for cell in cells if cell.name not in death.told), None)
-    if culprit is None or len(cells) == 1:
-        raise death
-    progress(f"crashed: {culprit.name}: {death}")
-    return [cell for cell in cells if cell is not culprit]
+    """Cells to count again after one killed the process: the first it said nothing of, or else
+    one that crashed, for what that left behind.
+
+    Raises where there are none, unless others were `counted`: those are kept.
+    """
+    told = error.told if isinstance(error, ProcessDied) else {cell.name: {} for cell in cells}
+    silent = [cell for cell in cells if cell.name not in told]
+    crashed = [cell for cell in cells if told.get(cell.name, {}).get("status") == "crashed"]
+    culprit = next(iter(silent + crashed), None)
+    left = [cell for cell in cells if culprit and cell is not culprit]
+    if not (left or counted):
+        raise error
+    lost = [culprit] if culprit else cells
+    progress(f"crashed: {', '.join(cell.name for cell in lost)}: {error}")
+    return left
 
 
 def _is_lost(said: dict[str, Any] | None) -> bool:
@@ -123,19 +134,23 @@ def profiled_rows(
     names: dict[str, str],
     keep: Path | None,
     progress: Callable[[str], None],
+    cells: Sequence[Cell] = (),
 ) -> tuple[list[KernelRow], dict[str, dict[str, Any]]]:
-    """Kernels that `child` ran between profiler start and stop, and what it said of each cell."""
+    """Kernels that `child` ran between profiler start and stop, and what it said of each cell.
+
+    There are none where all the cells failed. `keep` is where the report is copied to.
+    """
     tool = ncu.find_ncu()
-    if keep:
-        keep.unlink(missing_ok=True)  # what is read back must be of this run
     with tempfile.TemporaryDirectory() as scratch:
-        report = keep or Path(scratch) / "cells.ncu-rep"
+        report = Path(scratch) / "cells.ncu-rep"
         code, lines = _run(ncu.command(tool, setting, names.values(), report, child), progress)
         told = _told(lines)
-        if told and all("reason" in said for said in told.values()):
+        if cells and all("reason" in told.get(cell.name, ()) for cell in cells):
             return [], told
         if code or not report.exists():
             raise _trouble(lines, told)
+        if keep:
+            shutil.copyfile(report, keep)
         return ncu.parse(ncu.export_csv(tool, report), names), told
 
 
@@ -182,32 +197,41 @@ def _merged_kernel(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return parts[0] | {"values": values, "unstable": unstable(values)}
 
 
-def audit_flush(cell: Cell, device: Device, **options: Any) -> list[dict[str, Any]]:
-    """DRAM bytes read over the cell's distinct bytes, after the flush and without it.
+def audit_flush(cells: Sequence[Cell], device: Device, **options: Any) -> list[dict[str, Any]]:
+    """DRAM bytes read over the cells' distinct bytes, after the flush and without it.
 
     One pass and no cache control of ncu's, so the cache is in the state that timing sees. No
     record of a cell that failed.
     """
-    read = {}
-    for l2 in ("cold", "warm"):
-        for record in profile_single_pass([cell], device, ("dram",), l2=l2, **options):
-            read[l2] = record["total"]["dram_read_bytes"]["value"]
-    if len(read) < 2:
-        return []
-    distinct = record["predicted"]["distinct_kv_bytes"]
-    audit = {
+    cold, warm = (
+        profile_single_pass(cells, device, ("dram",), l2=l2, **options) for l2 in ("cold", "warm")
+    )
+    again = {record["cell"]: record for record in warm}
+    return [_audit(record, again[record["cell"]]) for record in cold if record["cell"] in again]
+
+
+def _audit(cold: dict[str, Any], warm: dict[str, Any]) -> dict[str, Any]:
+    distinct = cold["predicted"]["distinct_kv_bytes"]
+    read = {"cold": _dram_read(cold), "warm": _dram_read(warm)}
+    return {
         "kind": "audit",
         "schema": COUNTERS_SCHEMA,
-        "cell": cell.name,
+        "cell": cold["cell"],
         "distinct_kv_bytes": distinct,
         "dram_read_bytes": read,
         "cold_over_distinct": round(read["cold"] / distinct, 4),
         "warm_over_distinct": round(read["warm"] / distinct, 4),
         "flushed": read["cold"] >= LEAST_COLD * distinct,
-        "how": record["how"],
-        "environment": record["environment"],
+        "how": warm["how"],
+        "environment": warm["environment"],
     }
-    return [audit]
+
+
+def _dram_read(record: dict[str, Any]) -> float:
+    """What an audit rests on; NcuError where ncu could not count it."""
+    if "dram_read_bytes" not in record["total"]:
+        raise NcuError("--audit needs dram_read_bytes, which ncu cannot count on this GPU")
+    return float(record["total"]["dram_read_bytes"]["value"])
 
 
 def _child(
@@ -227,12 +251,16 @@ def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[s
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     assert process.stdout is not None
-    for line in process.stdout:
-        lines.append(line)
-        match = PROFILING.search(line)
-        if match:
-            progress(f"profiled {match[1]} in {match[2]} passes")
-    return process.wait(), lines
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if match := PROFILING.search(line):
+                progress(f"profiled {match[1]} in {match[2]} passes")
+        return process.wait(), lines
+    except BaseException:
+        process.terminate()  # at which ncu ends what it profiles
+        process.wait()
+        raise
 
 
 def _told(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -259,18 +287,21 @@ class ProcessDied(NcuError):
 
 
 def _trouble(lines: Sequence[str], told: dict[str, dict[str, Any]]) -> NcuError:
-    """Why there are no counters, in one line: what ncu is known to complain of, or the child's end.
+    """Why there are no counters, in one line: what ncu complains of, or the child's end.
 
-    A child that died says more than that ncu saw no kernel of it.
+    That ncu saw no kernel follows from either, and is said where there is neither.
     """
     silent = ("==PROF==", '{"cell"')
     said = [line.strip() for line in lines if line.strip() and not line.startswith(silent)]
-    own = [line for line in said if not line.startswith("==")]
-    known = ncu.explain("\n".join(line for line in said if ncu.NO_KERNELS not in line))
-    if own and not known:
-        return ProcessDied(f"the profiled process failed: {own[-1][:300]}", told)
-    known = known or ncu.explain("\n".join(said))
-    if known:
+    text, own = "\n".join(said), [line for line in said if not line.startswith("==")]
+    if known := ncu.explain("\n".join(line for line in said if ncu.NO_KERNELS not in line)):
+        return NcuError(known)
+    if errors := ncu.errors(text):
+        return ProcessDied(f"ncu: {errors[:300]}", told)
+    ended = [line.removeprefix("==ERROR== ") for line in said if ncu.ENDED in line]
+    if ended:
+        return ProcessDied(f"the profiled process failed: {(own or ended)[-1][:300]}", told)
+    if known := ncu.explain(text):
         return NcuError(known)
     return ProcessDied((said or ["ncu said nothing"])[-1][:300], told)
 

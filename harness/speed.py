@@ -93,7 +93,8 @@ def _profiled(
         try:
             _pagebench("profile", PROFILED, "--device", device.torch_name, "--out", out)
         except subprocess.CalledProcessError as error:
-            progress(f"no profile to time: {error.stderr.strip().splitlines()[-1]}")
+            said = error.stderr.strip().splitlines() or [str(error)]
+            progress(f"no profile to time: {said[-1]}")
             return
         seconds = round(time.perf_counter() - begin, 2)
     yield waited(f"pagebench profile {PROFILED}", [seconds], PROFILE_LIMIT_S, facts)

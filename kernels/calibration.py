@@ -43,12 +43,13 @@ def kernels_on(capability: tuple[int, int]) -> tuple[str, ...]:
     return KERNELS if capability >= (9, 0) else KERNELS[:-1]
 
 
-def main() -> None:
-    """Run every kernel once between profiler start and stop: what ncu replays."""
+def main(device: int = 0) -> None:
+    """Run every kernel twice between profiler start and stop: what ncu replays."""
     import torch
     import torch.cuda.nvtx as nvtx
     import torch.cuda.profiler as profiler
 
+    torch.cuda.set_device(device)
     capability = torch.cuda.get_device_capability()
     source = torch.randn(BLOCKS * ROUNDS * THREADS * 4, device="cuda")
     sink = torch.zeros(1, device="cuda")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,8 @@ class Device:
 
 CPU = Device("cpu", "CPU")
 NO_GPU = "there is no NVIDIA GPU on this machine"
+# Where one of these is, a driver may be: of Linux, of a container, of WSL.
+DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 
 def find_device(wanted: str = "auto") -> Device:
@@ -54,7 +55,7 @@ def find_device(wanted: str = "auto") -> Device:
 
 def _gpus() -> list[Device]:
     """The GPUs in CUDA's order, from NVML where its binding is installed, else from torch."""
-    if not Path("/proc/driver/nvidia").exists() and not Path("/dev/nvidiactl").exists():
+    if not any(map(os.path.exists, DRIVERS)):
         return []
     try:
         import pynvml
@@ -64,6 +65,8 @@ def _gpus() -> list[Device]:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return []
+    # NVML's order. CUDA's own puts the fastest first, so cuda:0 could be another GPU than its name.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     handles = visible_handles()
     return [
         Device(

@@ -22,20 +22,27 @@ LEAST_VERSION = (2022, 1)  # the first whose raw CSV page has the form read here
 NVTX_COLUMN = "Push/Pop_Range"
 COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
 EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
+UNCONFIGURED = ("--config-file", "off")  # config.ncu-cfg, here or at home, may set any option
 NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
 THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another locale's thousands
-NOTHING = ("", "n/a", "nan", "-nan")
 MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
 NO_KERNELS = "No kernels were profiled"
+ENDED = "The application returned an error code"
+# What ncu adds to every failure: the cause stands above it.
+AFTERMATH = (ENDED, "Failed to profile", "An error occurred while trying to profile")
 # What ncu says, and what to do about it.
 TROUBLE = (
-    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (a container: with "
-     "--cap-add SYS_ADMIN) or load the driver with NVreg_RestrictProfilingToAdminUsers=0"),
+    ("ERR_NVGPUCTRPERM", "this user may not read GPU counters: run as root (with `sudo env "
+     "PATH=$PATH`; a container with --cap-add SYS_ADMIN) or load the driver with "
+     "NVreg_RestrictProfilingToAdminUsers=0; under WSL allow all users in NVIDIA's Control Panel "
+     "on Windows"),
     ("driver resource was unavailable", "another profiler holds the counters: pause DCGM with "
      "`dcgmi profile --pause`, end other ncu, nsys or CUPTI processes"),
     ("LibraryNotLoaded", "the profiler cannot reach the driver here (a sandbox such as gVisor?): "
      "run on a machine with direct driver access"),
     ("lock file", "another user's lock is in the way: set TMPDIR to a folder of your own"),
+    ("not compatible with Nsight Compute", "the driver is older than this ncu wants: update it, or "
+     "use an older ncu"),
     ("failed to connect to the CUDA driver", "no driver, or a stub libcuda.so first on the path"),
     ("Failed to find metric", "this ncu does not know a counter of this chip: use a newer ncu"),
     (NO_KERNELS, "no kernel matched between profiler start and stop"),
@@ -82,11 +89,13 @@ def command(
 ) -> list[str]:
     """The command line: counters between profiler start and stop, clocks left alone."""
     metrics = ",".join([*names, *LAUNCH.values(), PASSES])
+    file = str(report).replace("%", "%%")  # a single one begins a macro of ncu's
     return [
-        *(str(ncu), "--profile-from-start", "off", "--nvtx", "--target-processes", "all"),
+        *(str(ncu), *UNCONFIGURED, "--profile-from-start", "off", "--nvtx"),
+        *("--target-processes", "all"),
         *("--replay-mode", "kernel", "--cache-control", setting.cache_control),
         *("--clock-control", "none", "--metrics", metrics, "--check-exit-code", "1"),
-        *("--force-overwrite", "--export", str(report), *child),
+        *("--force-overwrite", "--export", file, *child),
     ]
 
 
@@ -96,10 +105,18 @@ def explain(output: str) -> str | None:
     return next((remedy for sign, remedy in TROUBLE if sign in said), None)
 
 
+def errors(output: str) -> str:
+    """What ncu itself calls errors, less what follows from every failure."""
+    marked = (line for line in output.splitlines() if line.startswith("==ERROR=="))
+    said = (line.removeprefix("==ERROR==").strip() for line in marked)
+    return " ".join(text for text in said if not text.startswith(AFTERMATH))
+
+
 def export_csv(ncu: Path, report: Path) -> str:
     """The raw page of a report as CSV, in base units and the C locale."""
     done = subprocess.run(
-        [str(ncu), "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"],
+        [str(ncu), *UNCONFIGURED, "--import", str(report), "--csv", "--page", "raw",
+         "--print-units", "base"],
         capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
     )  # fmt: skip
     if done.returncode:
@@ -159,14 +176,17 @@ def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> 
 
 
 def _value(ours: str, text: str) -> float | None:
-    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %."""
+    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %.
+
+    None where there is no digit: what ncu could not count is `n/a`, `(!) n/a`, `nan` and the like.
+    """
     value, kind = number(text), metric(ours)
     impossible = value is not None and (
         value > MOST_PER_CENT
         if kind.unit == "%"
         else value != int(value) or bool(THREE_DECIMALS.search(text))
     )
-    if impossible or (value is None and text.strip() not in NOTHING):
+    if impossible or (value is None and re.search(r"\d", text)):
         raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")
     return value
 

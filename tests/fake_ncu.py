@@ -2,12 +2,14 @@
 
 The file `ncu.json` beside it: `pages` maps a word of the profiling command to the page it gives
 (`""` fits every command), `say` are lines, `code` the exit status, `report` whether one is written.
-A command with the word `dies_on` dies without a report; one with `breaks_on` says `broken` instead.
+A process with the word `dies_on` says `last` and is killed, of which ncu says what it does on a GPU
+machine; one with `breaks_on` says `broken` instead. With `hangs` it goes on for those seconds.
 """
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 PLAN = json.loads(Path(__file__).with_name("ncu.json").read_text())
@@ -22,12 +24,17 @@ elif "--import" in ARGUMENTS:
 else:
     with Path(__file__).with_name("commands.jsonl").open("a") as log:
         log.write(json.dumps(ARGUMENTS) + "\n")
-    if PLAN.get("dies_on") in ARGUMENTS:
-        print("Segmentation fault\n==ERROR== The application returned an error code (11).")
-        sys.exit(1)
     breaks = PLAN.get("breaks_on") in ARGUMENTS
-    print("\n".join(PLAN["broken"] if breaks else PLAN["say"]))
-    report = Path(ARGUMENTS[ARGUMENTS.index("--export") + 1])
+    if PLAN.get("dies_on") in ARGUMENTS and not breaks:
+        print("\n".join(PLAN.get("last", [])))
+        print("==ERROR== The application returned an error code (11).")
+        print("==WARNING== No kernels were profiled.")
+        sys.exit(11)
+    print("\n".join(PLAN["broken"] if breaks else PLAN["say"]), flush=True)
+    if "hangs" in PLAN:
+        Path(__file__).with_name("pid").write_text(str(os.getpid()))
+        time.sleep(PLAN["hangs"])
+    report = Path(ARGUMENTS[ARGUMENTS.index("--export") + 1].replace("%%", "%"))
     if PLAN["report"]:
         page = next(page for word, page in PLAN["pages"].items() if not word or word in ARGUMENTS)
         report.write_text(page)

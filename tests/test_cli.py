@@ -77,6 +77,12 @@ BAD = [
 ]
 
 
+def test_a_process_of_its_own_takes_no_module_from_where_one_works(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('not the one installed')")
+    done = pagebench("list", cwd=tmp_path, PYTHONSAFEPATH="")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("words", "says"), BAD, ids=lambda value: " ".join(value)[:40])
 def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
     words: list[str], says: str, tmp_path: Path

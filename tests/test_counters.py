@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagebench.harness import baseline, card, store
+from pagebench.harness import baseline, card, speed, store
 from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
 from pagebench.harness.counted import off, predict_counters, predicted_anew, read_counters
@@ -800,6 +800,18 @@ def test_where_nothing_can_be_profiled_doctor_says_why_and_times_the_rest() -> N
     assert list(_profiled(absent, {}, said.append)) == []
     assert len(said) == 1
     assert said[0].startswith("no profile to time: device cuda:99: ")
+
+
+def test_a_profile_that_is_killed_without_a_word_costs_the_doctor_that_line_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def killed(*words: str) -> None:
+        raise subprocess.CalledProcessError(-9, list(words), stderr="")
+
+    monkeypatch.setattr(speed, "_pagebench", killed)
+    said: list[str] = []
+    assert list(_profiled(Device("cuda", "", 0, (9, 0)), {}, said.append)) == []
+    assert "died with <Signals.SIGKILL: 9>" in said[0]
 
 
 @pytest.mark.parametrize(("name", "wrong", "of"), [

@@ -176,11 +176,42 @@ def test_where_the_driver_refuses_counters_one_line_has_the_remedy(tmp_path: Pat
     assert not (tmp_path / "counters.jsonl").exists()
 
 
-def test_a_cell_that_crashes_under_the_profiler_costs_its_own_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_cell_that_crashes_under_the_profiler_costs_its_own_record(
+    order: int, tmp_path: Path
+) -> None:
     own = str(Path(__file__).with_name("crashing_kernel.py"))
-    words = ("tritontile_distinct_p64", "crashing_distinct_p16", "--kernel", own)
-    done = profiled(tmp_path, *words)
+    cells = ("tritontile_distinct_p64", "crashing_distinct_p16")[::order]
+    done = profiled(tmp_path, *cells, "--kernel", own)
     assert done.returncode == 1, done.stderr
     assert "crashed: crashing_distinct_p16: " in done.stderr
+    (record,) = store.read_kind([tmp_path / "counters.jsonl"], "counters")
+    assert record["cell"] == "tritontile_distinct_p64"
+
+
+KILLING = """
+import os, signal
+from pagebench.kernels.gather import Gather
+
+class Killing(Gather):
+    name = "killing"
+
+    def plan(self, batch, *, graph):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+ADAPTER = Killing()
+"""
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_cell_that_kills_the_profiled_process_costs_its_own_record(
+    order: int, tmp_path: Path
+) -> None:
+    """It says no word: what is known of its end is Nsight Compute's."""
+    (tmp_path / "own.py").write_text(KILLING)
+    cells = ("tritontile_distinct_p64", "killing_distinct_p16")[::order]
+    done = profiled(tmp_path, *cells, "--kernel", str(tmp_path / "own.py"))
+    assert done.returncode == 1, done.stderr
+    assert "crashed: killing_distinct_p16: " in done.stderr
     (record,) = store.read_kind([tmp_path / "counters.jsonl"], "counters")
     assert record["cell"] == "tritontile_distinct_p64"

@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import sys
+import tempfile
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from pagebench.harness import calibrate, counting, profile, store
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting import Wanted, count
 from pagebench.kernels.device import Device
-from pagebench.profiles.metrics import SINGLE_PASS, names_on
+from pagebench.profiles.metrics import METRICS, SINGLE_PASS, names_on
 from pagebench.profiles.ncu import NcuError
 
 DATA = Path(__file__).parent / "data"
@@ -25,6 +28,7 @@ GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))
 NAME = "xqa_shared_p16"
 RESOLVED = {"kernel": "kernel_mha (mha.cu)", "splits": 1, "page_size": 16}
 TOLD = {"cell": NAME, "resolved": RESOLVED, "symbols": ["kernel_mha"]}
+RATES = {metric.name for metric in METRICS if metric.kind == "rate"}
 FACTS = {"gpu": GPU.name, "uuid": "GPU-1", "capability": [9, 0]}
 Fake = Callable[..., Path]
 
@@ -99,6 +103,7 @@ def test_ncu_replays_what_once_calls_with_clocks_left_alone(fake: Fake) -> None:
     assert option(words, "--cache-control") == "all"
     assert option(words, "--clock-control") == "none"
     assert option(words, "--check-exit-code") == "1"
+    assert option(words, "--config-file") == "off"
     assert "--nvtx" in words
     assert set(names_on("gh100").values()) <= set(option(words, "--metrics").split(","))
     child = words[words.index("once") :]
@@ -107,6 +112,25 @@ def test_ncu_replays_what_once_calls_with_clocks_left_alone(fake: Fake) -> None:
     assert (option(child, "--launches"), option(child, "--l2")) == ("2", "cold")
     assert option(child, "--device") == "cuda:0"
     assert "--kernel" not in child
+
+
+def test_a_per_cent_sign_in_the_folder_of_temporary_files_is_no_macro(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = fake()
+    (tmp_path / "50%p").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "50%p"))
+    assert len(count(wanted(), str)) == 1
+    (words,) = map(json.loads, commands.read_text().splitlines())
+    assert "/50%%p/" in option(words, "--export")
+
+
+def test_calibration_counts_on_the_gpu_that_was_asked_for(fake: Fake) -> None:
+    commands = fake()
+    with pytest.raises(NcuError, match="calibration saw 0 launches of cal_ldg"):
+        calibrate.calibrate(replace(GPU, index=1), str)
+    (words,) = map(json.loads, commands.read_text().splitlines())
+    assert words[-1].endswith("main(1)")
 
 
 def test_launches_state_and_an_own_kernel_reach_the_profiled_process(
@@ -124,6 +148,7 @@ def test_a_page_is_exported_in_base_units_and_the_c_locale(fake: Fake) -> None:
     exports = fake().with_name("exports.jsonl")
     count(wanted(), str)
     ((words, locale),) = map(json.loads, exports.read_text().splitlines())
+    assert option(words, "--config-file") == "off"
     assert option(words, "--page") == "raw"
     assert option(words, "--print-units") == "base"
     assert locale == "C"
@@ -134,6 +159,22 @@ def test_an_old_report_is_not_read_as_a_new_one(fake: Fake, tmp_path: Path) -> N
     fake("==WARNING== No kernels were profiled.", report=False)
     with pytest.raises(ValueError, match="no kernel matched"):
         count(wanted(keep=Path("old.ncu-rep")), str)
+
+
+def test_an_old_report_outlives_a_count_that_failed(fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "old.ncu-rep").write_text("old")
+    fake("==WARNING== No kernels were profiled.", report=False)
+    with pytest.raises(ValueError, match="no kernel matched"):
+        count(wanted(keep=Path("old.ncu-rep")), str)
+    assert (tmp_path / "old.ncu-rep").read_text() == "old"
+
+
+def test_the_report_that_is_kept_is_of_the_first_process_that_counted(
+    fake: Fake, tmp_path: Path
+) -> None:
+    fake(TOLD, dies_on="xqa_shared_p64")
+    count(wanted("card", "xqa_shared_p64", NAME, keep=Path("r")), str)
+    assert (tmp_path / "r.ncu-rep").read_text() == PAGE
 
 
 def test_a_line_that_the_childs_death_cut_off_is_passed_over(fake: Fake) -> None:
@@ -180,8 +221,45 @@ def test_what_a_dead_process_took_with_it_is_counted_in_another(fake: Fake) -> N
 
 def test_a_process_that_dies_of_its_only_cell_is_an_error(fake: Fake) -> None:
     fake(TOLD, dies_on=NAME)
-    with pytest.raises(ValueError, match="the profiled process failed: Segmentation fault"):
+    with pytest.raises(ValueError, match=r"process failed: .* returned an error code \(11\)"):
         count(wanted(), str)
+
+
+def test_cells_behind_one_that_failed_and_one_that_killed_the_process_are_counted(
+    fake: Fake,
+) -> None:
+    """Of the three the process spoke of the first alone."""
+    wrong = json.dumps({"cell": "xqa_shared_p32", "status": "wrong", "reason": "off by 3"})
+    fake(wrong, TOLD, dies_on="xqa_shared_p64", last=[wrong])
+    said: list[str] = []
+    cells = ("xqa_shared_p32", "xqa_shared_p64", NAME)
+    (record,) = count(wanted("card", *cells), said.append)
+    assert record["cell"] == NAME
+    assert "wrong: xqa_shared_p32: off by 3" in said
+    assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
+
+
+def test_a_process_that_dies_after_its_last_word_is_laid_to_the_cell_that_crashed(
+    fake: Fake,
+) -> None:
+    """As where a fault on the device ends the process only when it lets go of its memory."""
+    broke = {"cell": "xqa_shared_p64", "status": "crashed", "reason": "illegal address"}
+    fake(TOLD, dies_on="xqa_shared_p64", last=list(map(json.dumps, (TOLD, broke))))
+    said: list[str] = []
+    (record,) = count(wanted("card", NAME, "xqa_shared_p64"), said.append)
+    assert record["cell"] == NAME
+    assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
+
+
+def test_a_later_process_that_dies_leaves_what_was_counted(fake: Fake) -> None:
+    broke = {"cell": "xqa_shared_p64", "status": "crashed", "reason": "illegal address"}
+    lost = {"cell": "xqa_shared_p32", "status": "lost", "reason": "the device failed"}
+    broken = list(map(json.dumps, (TOLD, broke, lost)))
+    fake(TOLD, breaks_on="xqa_shared_p64", broken=broken, dies_on="xqa_shared_p32")
+    said: list[str] = []
+    (record,) = count(wanted("card", NAME, "xqa_shared_p64", "xqa_shared_p32"), said.append)
+    assert record["cell"] == NAME
+    assert any(line.startswith("crashed: xqa_shared_p32: ") for line in said)
 
 
 def test_cells_behind_one_that_broke_the_device_are_counted_in_another_process(fake: Fake) -> None:
@@ -193,6 +271,20 @@ def test_cells_behind_one_that_broke_the_device_are_counted_in_another_process(f
     assert record["cell"] == NAME
     assert "crashed: xqa_shared_p64: illegal address" in said
     assert any(line.endswith("counting it again") for line in said)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_interrupt_ends_ncu_too(fake: Fake) -> None:
+    pid = fake('==PROF== Profiling "kernel_mha" - 0: 0% - 6 passes', hangs=20).with_name("pid")
+
+    def interrupt(line: str) -> None:
+        while not pid.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count(wanted(), interrupt)
+    assert not Path("/proc", pid.read_text()).exists()
 
 
 @pytest.mark.parametrize("symbols", [["merge"], ["kernel_mha", "merge"]])
@@ -208,10 +300,19 @@ def test_kernels_that_were_not_promised_or_are_missing_are_listed(
 
 # --- what goes wrong --------------------------------------------------------------------------
 
+# What ncu 2025 says after every profile that failed.
+SHUT_DOWN = """==ERROR== Failed to profile "kernel_mha" in process 954
+==PROF== Trying to shutdown target application
+==ERROR== The application returned an error code (9).
+==ERROR== An error occurred while trying to profile.
+==WARNING== No kernels were profiled."""
+
 
 @pytest.mark.parametrize(("said", "code", "remedy"), [
     ((DATA / "ncu_no_permission.txt").read_text(), 1, "NVreg_RestrictProfilingToAdminUsers=0"),
     ((DATA / "ncu_no_permission.txt").read_text(), 0, "NVreg_RestrictProfilingToAdminUsers=0"),
+    ((DATA / "ncu_no_permission.txt").read_text(), 1, r"`sudo env PATH=\$PATH`"),
+    ((DATA / "ncu_no_permission.txt").read_text(), 1, "under WSL allow all users"),
     ("==WARNING== No kernels were profiled.", 0, "no kernel matched"),
     ("==ERROR== Something that nobody has seen", 1, "Something that nobody has seen"),
     ("RuntimeError: CUDA out of memory\n==WARNING== No kernels were profiled.\n"
@@ -219,6 +320,13 @@ def test_kernels_that_were_not_promised_or_are_missing_are_listed(
     ("a lock file of the child's own\n==ERROR== The application returned an error code (1).", 1,
      "failed: a lock file of the child's own"),
     (json.dumps(TOLD), 1, "ncu said nothing"),
+    ("a warning of torch's\n==WARNING== No kernels were profiled.", 0, "no kernel matched"),
+    ("a warning of torch's\n==ERROR== LaunchFailed\n" + SHUT_DOWN, 9, "^ncu: LaunchFailed$"),
+    ("==ERROR== Failed to prepare kernel for profiling\n==ERROR== Unknown Error on device 0.\n"
+     + SHUT_DOWN, 9, "^ncu: Failed to prepare kernel for profiling Unknown Error on device 0.$"),
+    ("==ERROR== An error was reported by the driver:\n"
+     "==ERROR== Cuda driver is not compatible with Nsight Compute.\n"
+     "==ERROR== The application returned an error code (11).", 11, "use an older ncu"),
 ])  # fmt: skip
 def test_trouble_is_one_line_that_names_the_cause(
     said: str, code: int, remedy: str, fake: Fake
@@ -247,12 +355,14 @@ def test_an_ncu_that_is_missing_or_too_old_is_named(
     ({"how": "audit", "keep": Path("r.ncu-rep")}, "--keep"),
     ({"cells": ()}, "none of these cells"),
     ({"keep": Path("ncu.json/r.ncu-rep")}, "--keep ncu.json/r.ncu-rep"),
+    ({"keep": Path("folder.ncu-rep")}, "--keep folder.ncu-rep: Is a directory"),
 ])  # fmt: skip
 def test_wishes_that_do_not_go_together_are_refused_before_anything_is_counted(
     changes: dict[str, Any], match: str, fake: Fake, tmp_path: Path
 ) -> None:
     commands = fake()
     (tmp_path / "ncu.json").touch()
+    (tmp_path / "folder.ncu-rep").mkdir()
     with pytest.raises(ValueError, match=match):
         count(wanted(**changes), str)
     assert not commands.exists()
@@ -303,6 +413,17 @@ def test_the_audit_compares_dram_bytes_after_the_flush_and_without(fake: Fake) -
     assert record["flushed"]
 
 
+def test_an_audit_of_cells_takes_two_processes_and_loses_those_alone_that_die(fake: Fake) -> None:
+    pages = {"": edited(passes="1")}
+    commands = fake(TOLD, pages=pages)
+    (record,) = count(wanted("audit", NAME, "xqa_shared_p64"), str)
+    assert record["cell"] == NAME
+    assert len(commands.read_text().splitlines()) == 2
+    fake(TOLD, pages=pages, dies_on="xqa_shared_p64", last=[json.dumps(TOLD)])
+    (record,) = count(wanted("audit", NAME, "xqa_shared_p64"), str)
+    assert record["cell"] == NAME
+
+
 def test_a_flush_that_leaves_more_than_two_per_cent_in_the_cache_is_found(fake: Fake) -> None:
     distinct = 8192 * 8 * 2 * 128 * 2
     for share, flushed in ((0.981, True), (0.979, False)):
@@ -330,6 +451,21 @@ def test_an_audit_does_not_rest_on_a_counter_that_was_found_wrong(fake: Fake) ->
     store.append_line(calibrate.CALIBRATIONS, line)
     fake(pages={"": edited(passes="1")})
     with pytest.raises(ValueError, match="--audit rests on dram_read_bytes"):
+        count(wanted("audit"), str)
+
+
+@pytest.mark.parametrize("text", ["n/a", "(!) n/a", "(!) nan", "-nan", "inf", "no data"])
+def test_a_counter_that_ncu_could_not_count_is_left_out(text: str, fake: Fake) -> None:
+    """As on a GPU without DRAM counters, or in a MIG instance that shares its L2."""
+    from pagebench.harness.card import counters_card, counters_row
+
+    fake(pages={"": edited(dram_read_bytes=text, dram_busy_pct=text)})
+    (record,) = count(wanted(), str)
+    assert record["total"].keys() == names_on("gh100").keys() - RATES - {"dram_read_bytes"}
+    assert "dram_read_bytes" not in counters_card(record)
+    assert counters_row(record)[6:9] == ("", "", "")
+    fake(pages={"": edited(dram_read_bytes=text, dram_busy_pct=text, passes="1")})
+    with pytest.raises(ValueError, match="--audit needs dram_read_bytes"):
         count(wanted("audit"), str)
 
 

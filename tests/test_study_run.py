@@ -15,6 +15,7 @@ from pagebench.harness.interleave import Interleaved
 from pagebench.harness.recorded import read
 from pagebench.harness.study import study
 from pagebench.kernels.device import CPU, Device
+from pagebench.profiles.metrics import chip_of
 from pagebench.profiles.ncu import NcuError
 
 H200 = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200"
@@ -108,6 +109,15 @@ def test_without_permission_to_count_the_study_goes_on_and_says_so(
     assert any("no counters: ERR_NVGPUCTRPERM" in line for line in said)
     assert kinds(out)["verdict"] == 13
     assert {line["verdict"] for line in store.read_kind([out], "verdict")} == {"unclear"}
+
+
+def test_on_a_chip_without_known_counters_the_study_goes_on_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "study.jsonl"
+    said = run(monkeypatch, out, lambda *_: chip_of((7, 5)))
+    assert any("no counters: no counters are mapped for" in line for line in said)
+    assert kinds(out)["verdict"] == 13
 
 
 def test_a_group_without_times_costs_its_own_conclusion_alone(
