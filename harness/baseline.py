@@ -36,7 +36,7 @@ def counts_of(records: Iterable[dict[str, Any]]) -> Counts:
                 and len(set(values)) == 1
                 and values[0] is not None
             }
-    return found  # fmt: skip
+    return found
 
 
 def _place(record: dict[str, Any]) -> str:

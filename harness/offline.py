@@ -27,7 +27,7 @@ from pagebench.kernels.device import Device
 
 BOX = Path(".gpubox")
 WHEELS = (
-    *("apache-tvm-ffi==0.1.15.post2", "nvtx", "cupti-python==13.4.0", "pyelftools", "diptest"),
+    *("apache-tvm-ffi==0.1.15.post2", "cupti-python==13.4.0", "pyelftools", "diptest"),
     "nvidia-ml-py",
 )
 PLATFORMS = (

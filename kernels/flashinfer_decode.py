@@ -89,9 +89,9 @@ class FlashInferDecode:
             wrapper.plan(**_plan_arguments(planned))
 
         replan(batch)
-        plan = getattr(wrapper, "_plan_info", None)
+        plan = None if self.backend == "fa3" else _read(getattr(wrapper, "_plan_info", None), batch)
         resolved = self._resolved(batch, plan)
-        symbols = (self.symbol, MERGE_SYMBOL) if self._merges(plan) else (self.symbol,)
+        symbols = self._symbols(plan)
         if batch.q is None:
             return Call(_no_kv, None, replan, resolved, symbols)
         out = torch.empty_like(batch.q)
@@ -126,23 +126,40 @@ class FlashInferDecode:
             **buffers,
         )
 
-    def _resolved(self, batch: Batch, plan: Sequence[int] | None) -> dict[str, str | int]:
-        """Tiles are (request, chunk of its context) pairs that the plan launches."""
+    def _symbols(self, plan: Plan | None) -> tuple[str, ...]:
+        """A merge kernel follows where the plan splits contexts; fa3's never does."""
+        if plan is None:
+            return (self.symbol,) if self.backend == "fa3" else ()
+        return (self.symbol, MERGE_SYMBOL) if plan.splits else (self.symbol,)
+
+    def _resolved(self, batch: Batch, plan: Plan | None) -> dict[str, str | int]:
         resolved: dict[str, str | int] = {
             "kernel": self.symbol,
             "backend": self.backend,
             "page_size": batch.lowered.page_size,
         }
-        if plan is not None and self.backend != "fa3":
-            tiles, merges = int(plan[PLAN_TILES]), self._merges(plan)
-            resolved["tiles"] = tiles
-            resolved["splits"] = -(-tiles // batch.shape.batch) if merges else 1
-            resolved |= _merge_blocks(batch) if merges else {}
+        if plan:
+            resolved["tiles"] = plan.tiles
+            resolved["splits"] = -(-plan.tiles // batch.shape.batch) if plan.splits else 1
+            resolved |= _merge_blocks(batch) if plan.splits else {}
         return resolved
 
-    def _merges(self, plan: Sequence[int] | None) -> bool:
-        """Whether a merge kernel follows: where the plan splits contexts, and fa3's never does."""
-        return plan is not None and self.backend != "fa3" and bool(plan[PLAN_SPLITS])
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Tiles, (request, chunk of its context) pairs, that a plan launches; whether any is split."""
+
+    tiles: int
+    splits: bool
+
+
+def _read(plan: Sequence[int] | None, batch: Batch) -> Plan | None:
+    """A plan's own numbers, which no interface promises: None where they cannot be what they were,
+    fewer tiles than requests or a flag that is none."""
+    if plan is None:
+        return None
+    tiles, splits = int(plan[PLAN_TILES]), int(plan[PLAN_SPLITS])
+    return Plan(tiles, bool(splits)) if tiles >= batch.shape.batch and splits in (0, 1) else None
 
 
 def _merge_blocks(batch: Batch) -> dict[str, str | int]:

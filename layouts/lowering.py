@@ -30,7 +30,6 @@ class Lowered:
     kind: str
     page_size: int  # as the kernel sees it: 1 for token_indices
     entries: int  # index entries that live tokens need
-    max_len: int
     lengths: Tensor  # int32 [batch], tokens
     indptr: Tensor | None = None  # int32 [batch + 1]
     indices: Tensor | None = None  # int32 [entries]
@@ -47,7 +46,6 @@ def lower(table: PageTable, kind: str) -> Lowered:
             kind,
             table.shape.page_size,
             int(table.request_pages.sum()),
-            int(table.lengths.max()),
             _int32(table, table.lengths),
             table=table.pages.contiguous(),
         )
@@ -65,7 +63,6 @@ def _lower_csr(table: PageTable, kind: str) -> Lowered:
         kind,
         kernel_page,
         int(counts.sum()),
-        int(table.lengths.max()),
         _int32(table, table.lengths),
         indptr=_int32(table, np.concatenate([[0], np.cumsum(counts)])),
         indices=pages,

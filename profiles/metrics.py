@@ -19,7 +19,7 @@ CHIPS = {
     (10, 0): "gb100",
     (12, 0): "gb202",
 }
-TOLERANCE = {"count": 0.0, "traffic": 0.002, "rate": 0.02, "launch": 0.0}
+TOLERANCE = {"count": 0.0, "traffic": 0.002, "rate": 0.02}
 
 
 @dataclass(frozen=True, slots=True)

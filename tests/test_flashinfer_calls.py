@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from pagebench.harness.cell import Cell
+from pagebench.kernels.flashinfer_decode import FIDECODE, Plan, _read
+from pagebench.layouts.table import page_table
+from pagebench.layouts.tensors import materialise
+
 ROOT = Path(__file__).resolve().parent.parent
 RELEASES = ("0.6.6", "0.7.2.post1")
 SCRIPT = ROOT / "tests" / "flashinfer_calls.py"
@@ -78,3 +83,19 @@ def test_xqa_scales_are_floats_for_an_int_is_taken_for_a_tensor(release: str) ->
     )
     done = bound_calls(release, script=script)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("plan", "read"),
+    [([88, 0, 0, 1], Plan(88, True)), ([4, 0, 0], Plan(4, False)), (None, None),
+     ([3, 0, 1], None), ([88, 0, 262_144], None)],
+)  # fmt: skip
+def test_a_plan_of_another_layout_is_not_believed(
+    plan: list[int] | None, read: Plan | None
+) -> None:
+    """Four requests: fewer tiles than that, or a flag that is an offset, are other fields."""
+    cell = Cell.parse("fidecode_distinct_p1_b4_l64")
+    table = page_table(cell.shape, cell.sharing, cell.placement, "cpu")
+    batch = materialise(table, "token_indices", with_kv=False)
+    assert _read(plan, batch) == read
+    assert bool(FIDECODE._symbols(read)) is (read is not None)

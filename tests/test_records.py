@@ -355,7 +355,7 @@ def test_a_refused_job_is_pending_once_it_would_not_be_refused(tmp_path: Path) -
     wanted = jobs([CELL, gather], Options(clock="wall"), ["wall"], ["cold"], 1)
     before = [ended("refused", cell=job.cell, clock="wall") for job in wanted]
     left = pending(wanted, before, CPU)
-    assert [job.cell for job in left] == ([gather] if CELL.kernel == "xqa" else [CELL, gather])
+    assert [job.cell for job in left] == [gather]
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,9 @@ def test_predicted_entries_are_those_that_lowering_makes(sharing: Sharing, kind:
 
 @pytest.mark.parametrize(
     ("bits", "mhz", "gbps"),
-    [(6144, 3201, 4916.736), (5120, 2619, 3352.32), (5120, 1593, 2039.04), (384, 10501, 1008.096)],
-)  # H200, H100 SXM, A100 80 GB, RTX 4090
-def test_nominal_dram_bandwidth_is_that_of_the_data_sheets(
+    [(6016, 3201, 4814.0), (5120, 2619, 3352.32), (5120, 1593, 2039.04), (384, 10501, 1008.096)],
+)  # H200 as its driver says (the data sheet: 4.8 TB/s), H100 SXM, A100 80 GB, RTX 4090
+def test_nominal_dram_bandwidth_is_bus_width_times_clock_twice(
     bits: int, mhz: int, gbps: float
 ) -> None:
-    assert nominal_dram_gbps(bits, mhz) == pytest.approx(gbps)
+    assert nominal_dram_gbps(bits, mhz) == pytest.approx(gbps, rel=1e-4)
