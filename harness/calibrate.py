@@ -41,7 +41,7 @@ def calibrate(device: Device, progress: Callable[[str], None]) -> dict[str, Any]
     child = [*PYTHON, code]
     rows, _ = profiled_rows(child, Setting(metrics=wanted), names, None, progress)
     table = {kernel: _seen(kernel, rows, names) for kernel in kernels_on(device.capability)}
-    return {
+    record = {
         "kind": "calibration",
         "schema": CALIBRATION_SCHEMA,
         "gpu": device.name,
@@ -51,9 +51,9 @@ def calibrate(device: Device, progress: Callable[[str], None]) -> dict[str, Any]
         "seen": table,
         "expected": {kernel: expected(kernel, names) for kernel in table},
         "sees_async": sees_async(table),
-        "disagree": disagreements(table, names),
         "environment": {"versions": versions(), **commit(), **gpu_facts(device)},
     }
+    return record | {"disagree": disagreements(record)}
 
 
 def _seen(kernel: str, rows: list[KernelRow], names: dict[str, str]) -> dict[str, list[float]]:
@@ -76,16 +76,28 @@ def expected(kernel: str, names: dict[str, str]) -> dict[str, int]:
     return {name: count for name, count in found.items() if name in names}
 
 
-def disagreements(table: dict[str, dict[str, list[float]]], names: dict[str, str]) -> list[str]:
-    """Counters that did not show what a kernel executes and reads, with both numbers.
+def _disagreeing(calibration: dict[str, Any]) -> list[tuple[str, str]]:
+    """Counters that did not show what a kernel executes and reads, each with that kernel.
 
     Counts must be exact; traffic may be off by as much as it may differ when it repeats.
     """
     return [
-        f"{name}: {seen[name]} in {kernel}, which executes {wanted}"
-        for kernel, seen in table.items()
-        for name, wanted in expected(kernel, names).items()
-        if any(abs(value - wanted) > TOLERANCE[metric(name).kind] * wanted for value in seen[name])
+        (name, kernel)
+        for kernel, wanted in calibration["expected"].items()
+        for name, count in wanted.items()
+        if any(
+            abs(value - count) > TOLERANCE[metric(name).kind] * count
+            for value in calibration["seen"][kernel][name]
+        )
+    ]
+
+
+def disagreements(calibration: dict[str, Any]) -> list[str]:
+    """The same as sentences, with both numbers."""
+    return [
+        f"{name}: {calibration['seen'][kernel][name]} in {kernel}, which executes "
+        f"{calibration['expected'][kernel][name]}"
+        for name, kernel in _disagreeing(calibration)
     ]
 
 
@@ -107,7 +119,9 @@ def newest(
     for path in files:
         if path.exists():
             for line in store.read_kind([path], "calibration"):
-                known = line.get("schema", CALIBRATION_SCHEMA) == CALIBRATION_SCHEMA
+                known = (
+                    line.get("schema") == CALIBRATION_SCHEMA and {"seen", "expected"} <= line.keys()
+                )
                 if known and (line.get("gpu"), line.get("ncu")) == (gpu, version):
                     found = line
     return found
@@ -115,4 +129,5 @@ def newest(
 
 def distrusted(calibration: dict[str, Any] | None) -> tuple[str, ...]:
     """Counters that a calibration found to disagree: nothing may be built on them."""
-    return tuple(text.split(":")[0] for text in (calibration or {}).get("disagree", ()))
+    found = _disagreeing(calibration) if calibration else []
+    return tuple(dict.fromkeys(name for name, _ in found))

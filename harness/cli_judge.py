@@ -26,7 +26,7 @@ from pagebench.harness.choose import (
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, Contrast, Ladder
 from pagebench.harness.interleave import GroupFailed
 from pagebench.harness.record import FAILURES
-from pagebench.harness.run import Options, default_options
+from pagebench.harness.run import Options, default_options, refusal
 from pagebench.harness.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
 from pagebench.kernels.adapter import needs_gpu
 from pagebench.kernels.device import Device
@@ -212,15 +212,18 @@ def _options(
     try:
         refuse_named(cells, here, options)
     except ValueError as error:
-        if here.kind != "cpu" or not any(
-            str(needs_gpu(cell.kernel, here)) in str(error) for cell in cells
-        ):
+        if here.kind != "cpu" or not any(_lacks_gpu(cell, here) for cell in cells):
             raise
         what = f"{asked} needs an NVIDIA GPU" if asked else str(error)
         raise ValueError(
             f"{what}; `pagebench study FILE...` draws what was concluded elsewhere"
         ) from error
     return options
+
+
+def _lacks_gpu(cell: Cell, here: Device) -> bool:
+    reason = refusal(cell, here)
+    return reason is not None and reason == needs_gpu(cell.kernel, here)
 
 
 def _shipped(command: str, names: Sequence[str], found: Sequence[Contrast | Ladder]) -> str | None:

@@ -206,7 +206,8 @@ def _curve(line: Line | None, cells: Mapping[str, Timed], points: Sequence[Point
     for found in cells.values():
         place = (1e3 * gb_of(found), found.gbps)
         series.setdefault("{kernel} p{page_size}".format_map(found.record.axes), []).append(place)
-        if "throttled" in note(found):
+        samples = found.record.samples
+        if samples and any(block.throttle for block in samples.blocks):
             throttled.append(place)
     nominal = [value for found in cells.values()
                if (value := found.record.environment.get("nominal_dram_gbps"))]  # fmt: skip

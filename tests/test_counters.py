@@ -461,16 +461,21 @@ def table(**changes: dict[str, list[float]]) -> dict[str, dict[str, list[float]]
     return seen | {kernel: seen[kernel] | change for kernel, change in changes.items()}
 
 
+def calibrated(seen: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    names = names_on("gh100")
+    return {"seen": seen, "expected": {name: calibration.expected(name, names) for name in seen}}
+
+
 def test_a_counter_that_shows_what_was_executed_agrees() -> None:
-    assert calibration.disagreements(table(), names_on("gh100")) == []
+    assert calibration.disagreements(calibrated(table())) == []
 
 
 def test_a_counter_that_does_not_is_named_with_both_numbers_and_distrusted() -> None:
     wrong = table(cal_bulk={"tma": [4.0 * BULK_COPIES] * 2})
-    (line,) = calibration.disagreements(wrong, names_on("gh100"))
+    (line,) = calibration.disagreements(calibrated(wrong))
     assert line.startswith(f"tma: [{4.0 * BULK_COPIES}")
     assert str(BULK_COPIES) in line
-    assert calibration.distrusted({"disagree": [line]}) == ("tma",)
+    assert calibration.distrusted(calibrated(wrong)) == ("tma",)
 
 
 def test_the_recorded_calibration_settles_what_l1_requests_see() -> None:

@@ -433,10 +433,14 @@ def test_a_flush_that_leaves_more_than_two_per_cent_in_the_cache_is_found(fake: 
         assert record["flushed"] is flushed
 
 
+def wrong_calibration(counter: str, **changes: Any) -> dict[str, Any]:
+    return {"kind": "calibration", "schema": 1, "gpu": GPU.name, "ncu": "2025.3.1",
+            "seen": {"cal_ldg": {counter: [1.0, 1.0]}}, "expected": {"cal_ldg": {counter: 2}},
+            **changes}  # fmt: skip
+
+
 def test_what_a_calibration_found_wrong_is_nowhere_in_the_record(fake: Fake) -> None:
-    line = {"kind": "calibration", "gpu": GPU.name, "ncu": "2025.3.1",
-            "disagree": ["ldg: [1.0, 1.0] in cal_ldg, which executes 2"]}  # fmt: skip
-    store.append_line(calibrate.CALIBRATIONS, line)
+    store.append_line(calibrate.CALIBRATIONS, wrong_calibration("ldg"))
     fake()
     (record,) = count(wanted(), str)
     assert (record["calibrated"], record["distrusted"]) == (True, ["ldg"])
@@ -446,9 +450,7 @@ def test_what_a_calibration_found_wrong_is_nowhere_in_the_record(fake: Fake) -> 
 
 
 def test_an_audit_does_not_rest_on_a_counter_that_was_found_wrong(fake: Fake) -> None:
-    line = {"kind": "calibration", "gpu": GPU.name, "ncu": "2025.3.1",
-            "disagree": ["dram_read_bytes: [1.0, 1.0] in cal_ldg, which executes 2"]}  # fmt: skip
-    store.append_line(calibrate.CALIBRATIONS, line)
+    store.append_line(calibrate.CALIBRATIONS, wrong_calibration("dram_read_bytes"))
     fake(pages={"": edited(passes="1")})
     with pytest.raises(ValueError, match="--audit rests on dram_read_bytes"):
         count(wanted("audit"), str)
@@ -472,15 +474,15 @@ def test_a_counter_that_ncu_could_not_count_is_left_out(text: str, fake: Fake) -
 def test_a_calibration_line_of_another_making_is_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "c.jsonl"
     store.append_line(file, {"kind": "calibration"})
-    store.append_line(file, {"kind": "calibration", "gpu": GPU.name, "ncu": "1", "schema": 99})
+    store.append_line(file, wrong_calibration("ldg", ncu="1", schema=99))
+    store.append_line(file, {"kind": "calibration", "gpu": GPU.name, "ncu": "1", "schema": 1})
     assert calibrate.newest(GPU.name, "1", (file,)) is None
 
 
 def test_the_newest_calibration_of_that_gpu_and_ncu_counts(tmp_path: Path) -> None:
     file = tmp_path / "c.jsonl"
     for gpu, version, date in ((GPU.name, "1", "b"), (GPU.name, "1", "a"), ("other", "1", "c")):
-        store.append_line(file, {"kind": "calibration", "gpu": gpu, "ncu": version,
-                                 "disagree": [], "started": date})  # fmt: skip
+        store.append_line(file, wrong_calibration("ldg", gpu=gpu, ncu=version, started=date))
     found = calibrate.newest(GPU.name, "1", (file,))
     assert found is not None
     assert found["started"] == "b"
