@@ -16,7 +16,13 @@ import pytest
 from pagebench.harness import baseline, card, speed, store
 from pagebench.harness import calibrate as calibration
 from pagebench.harness.cell import Cell
-from pagebench.harness.counted import off, predict_counters, predicted_anew, read_counters
+from pagebench.harness.counted import (
+    _of_launches,
+    off,
+    predict_counters,
+    predicted_anew,
+    read_counters,
+)
 from pagebench.harness.profile import imported
 from pagebench.harness.speed import _profiled
 from pagebench.kernels.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
@@ -299,12 +305,14 @@ def test_ldg_is_predicted_exactly_from_source_for_every_recorded_cell() -> None:
 
 def test_l2_requests_and_sectors_repeat_as_traffic_does_and_seldom_exactly() -> None:
     distinct = [line for line in every_recorded() if line["axes"]["sharing"] == "distinct"]
-    spreads = {name: [line["total"][name]["spread"] for line in distinct]
+    counted = {name: [_of_launches(line, name) for line in distinct]
                for name in ("l2_requests", "l2_sectors")}  # fmt: skip
-    assert {name: (len(values), values.count(0), max(values) < 0.002)
-            for name, values in spreads.items()} == {
-        "l2_requests": (170, 19, True), "l2_sectors": (170, 24, True),
-    }  # fmt: skip
+    exact = {name: sum(len(set(launches)) == 1 for launches in values)
+             for name, values in counted.items()}  # fmt: skip
+    assert len(distinct) == 170
+    assert exact == {"l2_requests": 16, "l2_sectors": 12}
+    assert all(stability("traffic", launches).stable
+               for values in counted.values() for launches in values)  # fmt: skip
 
 
 def ldg_of(name: str) -> int:
