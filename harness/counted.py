@@ -27,10 +27,11 @@ from pagebench.profiles.counters import (
 from pagebench.profiles.metrics import METRICS, metric
 
 COUNTERS_SCHEMA = 1
-FIELDS = (
-    *("schema", "cell", "axes", "resolved", "predicted", "total", "ratios", "off", "kernels"),
-    *("how", "environment"),
-)
+PARTS = {
+    "cell": str, "axes": dict, "resolved": dict, "predicted": dict, "total": dict, "ratios": dict,
+    "off": list, "kernels": list, "how": dict, "environment": dict,
+}  # fmt: skip
+KERNEL = {"symbol": str, "grid": str, "block": str, "launch": dict, "values": dict}
 # Measured over predicted may be off by this much before the card flags it.
 LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
 OWN_BYTES = 0.12e6  # of code, constants and spills, which no layout predicts: they come on top
@@ -122,26 +123,55 @@ def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
     ValueError for one that this pagebench cannot read.
     """
-    for record in store.read_kind(files, "counters"):
-        wrong = _unreadable(record)
-        if wrong:
-            raise ValueError(f"a counters record {wrong}; this pagebench cannot read it")
-        yield _repeats_anew(record)
+    return map(_repeats_anew, store.read_kind(files, "counters", _unreadable))
 
 
 def _unreadable(record: dict[str, Any]) -> str | None:
-    missing = [name for name in FIELDS if name not in record]
+    """Why a line is no counters record, None if it is one: a hand or a disk may have been at it."""
+    wrong = _wrong(record)
+    return f"a counters record {wrong}; this pagebench cannot read it" if wrong else None
+
+
+def _wrong(record: dict[str, Any]) -> str | None:
+    missing = [name for name in ("schema", *PARTS) if name not in record]
     if missing:
         return f"lacks {', '.join(missing)}"
     if record["schema"] != COUNTERS_SCHEMA:
         return f"has schema {record['schema']}, not {COUNTERS_SCHEMA}"
-    kinds = {"kernels": list, "total": dict, "resolved": dict, "how": dict, "environment": dict}
-    wrong = [name for name, kind in kinds.items() if not isinstance(record[name], kind)]
-    wrong += [name for name in ("launches", "chip") if name not in (record["how"] or ())]
-    if wrong or not record["kernels"]:
-        return f"has no proper {', '.join(wrong) or 'kernels'}"
-    strange = record["total"].keys() - {known.name for known in METRICS}
-    return f"counts {', '.join(sorted(strange))}" if strange else None
+    improper = [name for name, kind in PARTS.items() if not isinstance(record[name], kind)]
+    if not improper:
+        strange = record["total"].keys() - {known.name for known in METRICS}
+        if strange:
+            return f"counts {', '.join(sorted(strange))}"
+        improper = _improper(record)
+    return f"has no proper {', '.join(improper)}" if improper else None
+
+
+def _improper(record: dict[str, Any]) -> list[str]:
+    """Parts that are of the right type and yet no card could be made of them."""
+    kernels, total = record["kernels"], record["total"]
+    proper = {
+        "how": {"launches", "chip"} <= record["how"].keys(),
+        "axes": {"kernel", "page_size"} <= record["axes"].keys(),
+        "total": all(isinstance(entry, dict) and "value" in entry for entry in total.values()),
+        "kernels": bool(kernels) and all(_is_kernel(kernel, total) for kernel in kernels),
+    }
+    return [name for name, is_proper in proper.items() if not is_proper]
+
+
+def _is_kernel(kernel: object, counted: Iterable[str]) -> bool:
+    """Whether it has what a card and a total are made of: a number a launch of all `counted`."""
+    return (
+        isinstance(kernel, dict)
+        and "passes" in kernel
+        and all(isinstance(kernel.get(name), kind) for name, kind in KERNEL.items())
+        and all(isinstance(values, list) and values for values in kernel["values"].values())
+        and all(_are_numbers(kernel["values"].get(name, [None])) for name in counted)
+    )
+
+
+def _are_numbers(values: Iterable[object]) -> bool:
+    return all(type(value) in (int, float) for value in values)
 
 
 def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:

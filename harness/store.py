@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,14 +76,24 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
                     yield record
 
 
-def read_kind(paths: Iterable[Path], kind: str) -> Iterator[dict[str, Any]]:
+def read_kind(
+    paths: Iterable[Path],
+    kind: str,
+    wrong: Callable[[dict[str, Any]], str | None] = lambda value: None,
+) -> Iterator[dict[str, Any]]:
     """Lines of one kind other than timing, the newest last; those without a date come first.
 
-    A line that a kill cut off is passed over.
+    A line that a kill cut off is passed over; StoreError for one of which `wrong` says something.
     """
-    marked = (line for path in paths for line in _lines(path) if f'"{kind}"' in line)
-    values = (value for value in map(_whole, marked) if value and value.get("kind") == kind)
-    yield from sorted(values, key=_date)
+    found = []
+    for path in paths:
+        for number, line in enumerate(_lines(path), 1):
+            value = _whole(line) if f'"{kind}"' in line else None
+            if value and value.get("kind") == kind:
+                if reason := wrong(value):
+                    raise StoreError(f"{path}, line {number}: {reason}")
+                found.append(value)
+    yield from sorted(found, key=_date)
 
 
 def of_gpu(lines: Iterable[Line], environment: Mapping[str, Any]) -> list[Line]:
@@ -106,7 +116,7 @@ def kinds(paths: Iterable[Path]) -> set[str]:
 def _whole(line: str) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

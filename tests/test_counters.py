@@ -772,16 +772,44 @@ def test_a_malformed_baseline_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("field", "value"), [
     ("environment", None), ("total", None), ("kernels", None), ("schema", 99), ("kernels", []),
-    ("resolved", 5), ("how", {}), ("how", []), ("total", {"unheard_of": {}}),
+    ("resolved", 5), ("how", {}), ("how", []), ("how", 5), ("cell", 5), ("axes", {}),
+    ("ratios", []), ("total", {"ldg": 5}), ("kernels", ["kernel_mha"]),
 ])  # fmt: skip
 def test_a_counters_record_that_cannot_be_read_is_an_error_of_one_line(
     field: str, value: object, tmp_path: Path
 ) -> None:
     line = {name: entry for name, entry in recorded()[0].items() if name != field}
     store.append_line(tmp_path / "c.jsonl", line if value is None else line | {field: value})
-    what = {"how": "(how|launches)", "total": "(total|unheard_of)"}.get(field, field)
-    with pytest.raises(ValueError, match=f"a counters record .*{what}"):
+    with pytest.raises(ValueError, match=rf"c\.jsonl, line 1: a counters record .*{field}"):
+        card.joined("xqa_shared_p16", [tmp_path / "c.jsonl"])
+
+
+def test_a_record_of_an_unheard_of_counter_is_an_error_that_names_it(tmp_path: Path) -> None:
+    line = recorded()[0]
+    total = line["total"] | {"unheard_of": line["total"]["ldg"]}
+    store.append_line(tmp_path / "c.jsonl", line | {"total": total})
+    with pytest.raises(ValueError, match="a counters record counts unheard_of"):
         card.joined(line["cell"], [tmp_path / "c.jsonl"])
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("symbol", None), ("launch", None), ("grid", 5), ("values", {}), ("values", []),
+    ("values", {"ldg": []}), ("values", {"ldg": [None, None]}), ("values", {"ldg": ["a", "b"]}),
+])  # fmt: skip
+def test_a_kernel_that_no_card_can_be_made_of_is_an_error_of_one_line(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    line = recorded()[0]
+    kernel, counted = line["kernels"][0], {"ldg": line["total"]["ldg"]}
+    damaged = {"kernels": [kernel | {field: value}], "total": counted}
+    store.append_line(tmp_path / "c.jsonl", line | damaged)
+    with pytest.raises(ValueError, match="a counters record has no proper kernels"):
+        card.joined(line["cell"], [tmp_path / "c.jsonl"])
+
+
+def test_a_line_nested_beyond_reading_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"kind":"counters","total":' + "[" * 100_000 + "\n")
+    assert list(read_counters([tmp_path / "c.jsonl"])) == []
 
 
 def test_a_baseline_holds_counts_alone_and_no_empty_one_is_written_or_passes(
