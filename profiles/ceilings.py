@@ -54,12 +54,19 @@ RATES = ("l2_read_gbps", "issue_ginst", "fma_gflops", "matrix_gflops")
 
 
 def read_ceilings(record: Mapping[str, Any]) -> Ceilings:
-    """A ceilings record of schema 1 or 2; ValueError for any other."""
-    if record["schema"] not in range(1, CEILINGS_SCHEMA + 1):
+    """A ceilings record of schema 1 or 2; ValueError for any other, and for one that is damaged."""
+    schema = record.get("schema")
+    if schema not in range(1, CEILINGS_SCHEMA + 1):
         raise ValueError(
-            f"a ceilings record of schema {record['schema']}; this pagebench reads 1 to "
-            f"{CEILINGS_SCHEMA}"
+            f"a ceilings record of schema {schema}; this pagebench reads 1 to {CEILINGS_SCHEMA}"
         )
+    try:
+        return _ceilings(record)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a ceilings record is damaged: {type(error).__name__} {error}") from error
+
+
+def _ceilings(record: Mapping[str, Any]) -> Ceilings:
     launch = record.get("launch_us")
     return Ceilings(
         tuple(Point(**point) for point in record["dram_read"]),

@@ -231,6 +231,14 @@ def test_both_schemas_are_read_and_a_later_one_is_refused() -> None:
         read_ceilings(NEW | {"schema": 3})
 
 
+@pytest.mark.parametrize("damaged", [
+    {"launch_us": 3}, {"dram_read": "x"}, {"dram_read": [{}]}, {"l2_read_gbps": 3},
+])  # fmt: skip
+def test_a_damaged_record_is_refused_in_one_line(damaged: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="a ceilings record is damaged: "):
+        read_ceilings(NEW | damaged)
+
+
 def test_a_rate_is_the_best_and_saturates_when_the_last_doubling_gains_nothing() -> None:
     entry = rate_entry({8: 500.0, 16: 990.0, 32: 985.0})
     assert entry == {
