@@ -16,7 +16,7 @@ from pagebench.kernels.device import Device
 from pagebench.profiles import report
 from pagebench.profiles.counters import CountError
 from pagebench.profiles.metrics import SINGLE_PASS
-from pagebench.profiles.ncu import NcuError, Setting
+from pagebench.profiles.ncu import EXPORT, NcuError, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,11 @@ def _page(path: Path) -> str:
     if path.suffix == ".ncu-rep":
         return report.csv_page(path)
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    return content.decode(encoding, errors="replace")
+    text = content.decode(encoding, errors="replace")
+    if "\0" in text:
+        raise NcuError("this is no text: a report is named .ncu-rep, and a page is what you "
+                       + EXPORT)  # fmt: skip
+    return text
 
 
 def counted_and_trusted(

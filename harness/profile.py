@@ -320,7 +320,7 @@ def imported(text: str) -> list[dict[str, Any]]:
     rows = ncu.parse(text, names_on(chip))
     cells = dict.fromkeys(name for row in rows for name in _cells_in(row.range_name))
     if not cells:
-        raise NcuError("no NVTX range in this report bears a cell's name")
+        raise NcuError("no NVTX range here bears a cell's name: profile with `pagebench profile`")
     facts = {"capability": list(capability)}
     records = []
     for name in cells:

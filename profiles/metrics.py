@@ -120,7 +120,8 @@ def chip_of(capability: tuple[int, int]) -> str:
     if major:
         return CHIPS[max(major)]
     known = ", ".join(f"{a}.{b}" for a, b in CHIPS)
-    raise ValueError(f"no counters are mapped for compute capability {capability}; for {known}")
+    asked = ".".join(map(str, capability))
+    raise ValueError(f"no counters are mapped for compute capability {asked}; for {known}")
 
 
 def names_on(chip: str, wanted: tuple[str, ...] | None = None) -> dict[str, str]:

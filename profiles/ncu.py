@@ -150,6 +150,8 @@ def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
     missing = [column for column in COLUMNS if column not in header]
     if len(table) < 3 or missing:
         raise NcuError(explain(text) or "this is no raw CSV page of ncu with kernels: " + EXPORT)
+    if any(line[0] == header[0] for line in table[1:]):
+        raise NcuError("several pages in one file: import each by itself")
     if any(len(line) != len(header) for line in table[1:]):
         raise NcuError("a row of this page is cut off: " + EXPORT)
     return header, table[1], [dict(zip(header, line, strict=True)) for line in table[2:]]
@@ -181,12 +183,13 @@ def _value(ours: str, text: str) -> float | None:
     None where there is no digit: what ncu could not count is `n/a`, `(!) n/a`, `nan` and the like.
     """
     value, kind = number(text), metric(ours)
-    impossible = value is not None and (
-        value > MOST_PER_CENT
-        if kind.unit == "%"
-        else value != int(value) or bool(THREE_DECIMALS.search(text))
-    )
-    if impossible or (value is None and re.search(r"\d", text)):
+    if value is None:
+        possible = not re.search(r"\d", text)
+    elif kind.unit == "%":
+        possible = 0 <= value <= MOST_PER_CENT
+    else:
+        possible = value >= 0 and value.is_integer() and not THREE_DECIMALS.search(text)
+    if not possible:
         raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")
     return value
 
