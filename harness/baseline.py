@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pagebench.harness.store import make_folder_of
 from pagebench.profiles.metrics import METRICS
 
 BASELINE_SCHEMA = 1
@@ -48,27 +49,50 @@ def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
     counts = counts_of(records)
     if not any(counts.values()):
         raise ValueError(f"{path}: not written, for no count was counted twice and repeats")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n")
+    text = json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n"
+    _write_whole(path, text)
     return len(counts)
 
 
+def _write_whole(path: Path, text: str) -> None:
+    """All of it or nothing: a full disk must not cost the baseline that was there."""
+    make_folder_of(path)
+    path = path.resolve()  # a link stays one
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def check_writable(path: Path) -> None:
-    """OSError now, and not after everything was counted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """OSError or ValueError now, and not after everything was counted."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise ValueError(f"{path}: not a regular file")
+    make_folder_of(path)
     existed = path.exists()
     path.open("a").close()
     if not existed:
         path.unlink()
 
 
+def refuse_same_file(saved: Path | None, checked: Path | None) -> None:
+    """ValueError where what is checked would be overwritten, and the next check find no change."""
+    if saved and checked and saved.resolve() == checked.resolve():
+        raise ValueError(
+            f"--save-baseline would overwrite what --check-baseline checks against: save to "
+            f"another file than {checked}"
+        )
+
+
 def load(path: Path) -> Counts:
     """Counts by kernel of a baseline file; ValueError if it is none."""
     try:
-        baseline = json.loads(path.read_text())
+        baseline = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}; {REMEDY}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no baseline; {REMEDY}") from error
     schema = baseline.get("schema") if isinstance(baseline, dict) else None
     counts = baseline.get("counts") if schema == BASELINE_SCHEMA else None

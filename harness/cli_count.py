@@ -65,7 +65,9 @@ def profile(
     here = device_and_kernel(device, kernel)
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     alone = not (save_baseline or check_baseline)
-    _refuse_together(import_, bool(names or suite or keep), audit, single_pass, alone)
+    how_to_count = names or suite or keep or (launches, l2) != (2, "cold")
+    _refuse_together(import_, bool(how_to_count), audit, single_pass, alone)
+    baseline.refuse_same_file(save_baseline, check_baseline)
     cells = () if import_ else _countable(names, suite, here)
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
@@ -98,7 +100,7 @@ def _refuse_together(
     if import_ and (chosen or audit or single_pass):
         raise ValueError(
             "--import reads what was counted elsewhere, whole: without NAME, --suite, --keep, "
-            "--audit and --single-pass"
+            "--launches, --l2, --audit and --single-pass"
         )
     if audit and (single_pass or not alone):
         raise ValueError(
@@ -178,8 +180,11 @@ def calibrate(
     here = find_device(device)
     if here.kind == "cpu":
         raise ValueError(f"calibration needs an NVIDIA GPU, the one that counts; {IMPORT}")
+    paths = {CALIBRATIONS, out or CALIBRATIONS}
+    for path in paths:
+        store.check_appendable(path)
     record = as_value_error(run_calibration, here, say)
-    for path in {CALIBRATIONS, out or CALIBRATIONS}:
+    for path in paths:
         store.append_line(path, record)
     if as_json:
         print_json([record])

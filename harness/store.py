@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
     """
     line = json.dumps(_dated(value), separators=(",", ":"), allow_nan=False)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder_of(path)
         with path.open("a+b") as file:
             if file.tell() and not _ends_whole(file):
                 file.write(b"\n")
@@ -45,6 +46,15 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
 def append_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     for line in lines:
         append_line(path, line)
+
+
+def make_folder_of(path: Path) -> None:
+    """The folder that a file is to be in; a file in its place is no folder, not `File exists`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        code = errno.ENOTDIR
+        raise NotADirectoryError(code, os.strerror(code), str(path.parent)) from error
 
 
 def _dated(value: dict[str, Any]) -> dict[str, Any]:
@@ -156,7 +166,7 @@ def check_appendable(path: Path) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise StoreError(f"{path}: not a regular file")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder_of(path)
         existed = path.exists()
         with path.open("a+", encoding="utf-8") as file:
             file.seek(0)

@@ -64,6 +64,15 @@ BAD = [
     (["report", "nowhere.jsonl"], "No such file"),
     (["profile", "xqa_shared_p32", "--import", "page.csv"], "without NAME"),
     (["profile", "--import", "/dev/null"], "/dev/null: "),
+    (["profile", "--import", "page.csv", "--launches", "5"], "whole: without NAME"),
+    (["profile", "--import", "page.csv", "--l2", "warm"], "whole: without NAME"),
+    (["profile", "--import", "page.csv", "--out", "/dev/null/x"], "/dev/null/x: Not a directory"),
+    (["profile", "--import", "page.csv", "--save-baseline", "/dev/full"], "not a regular file"),
+    (["profile", "--import", "page.csv", "--save-baseline", "/dev/null/b"], "Not a directory"),
+    (
+        ["profile", "--import", "a.csv", "--check-baseline", "b.json", "--save-baseline", "b.json"],
+        "save to another file than b.json",
+    ),
     (["profile", "--import", "page.csv", "--check-baseline", "none.json"], "none.json: No such"),
     (
         ["judge", f"gather_{SMALL}", "gather_distinct_p8_b2_l64", "--counters", "/dev/null"],

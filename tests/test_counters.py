@@ -763,6 +763,7 @@ def test_cells_of_a_baseline_that_were_not_counted_now_are_no_change() -> None:
     '{"schema":1,"counts":5}', '{"schema":1,"counts":null}', '{"schema":1,"counts":[]}',
     '{"schema":1,"counts":{"k":5}}', '{"schema":1,"counts":{"k":{"ldg":"x"}}}',
     '{"schema":1,"counts":{"k":{"ldg":null}}}', "no JSON",
+    pytest.param("[" * 100_000, id="nested beyond reading"),
 ])  # fmt: skip
 def test_a_malformed_baseline_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(text)
@@ -826,6 +827,31 @@ def test_a_baseline_holds_counts_alone_and_no_empty_one_is_written_or_passes(
     assert path.read_text() == "kept"
     with pytest.raises(ValueError, match="holds no count"):
         baseline.changes(baseline.counts_of(once), once)
+
+
+def test_a_baseline_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "b.json"
+    baseline.save(path, counted_kernels(*BOTH))
+    before = path.read_text()
+
+    def on_a_full_disk(self: Path, text: str, **options: Any) -> int:
+        self.write_bytes(text[:20].encode())
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", on_a_full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        baseline.save(path, counted_kernels(BOTH[0]))
+    assert path.read_text() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_baseline_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    baseline.save(path, counted_kernels(*BOTH))
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert baseline.load(path) == baseline.counts_of(counted_kernels(*BOTH))
 
 
 def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:

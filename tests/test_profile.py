@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pagebench.harness import calibrate, counting, profile, store
+from pagebench.harness import calibrate, cli_count, counting, profile, store
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting import Wanted, count
 from pagebench.kernels.device import Device
@@ -354,7 +354,7 @@ def test_an_ncu_that_is_missing_or_too_old_is_named(
     ({"how": "single", "keep": Path("r.ncu-rep")}, "--keep"),
     ({"how": "audit", "keep": Path("r.ncu-rep")}, "--keep"),
     ({"cells": ()}, "none of these cells"),
-    ({"keep": Path("ncu.json/r.ncu-rep")}, "--keep ncu.json/r.ncu-rep"),
+    ({"keep": Path("ncu.json/r.ncu-rep")}, "--keep ncu.json/r.ncu-rep: Not a directory"),
     ({"keep": Path("folder.ncu-rep")}, "--keep folder.ncu-rep: Is a directory"),
 ])  # fmt: skip
 def test_wishes_that_do_not_go_together_are_refused_before_anything_is_counted(
@@ -469,6 +469,16 @@ def test_a_counter_that_ncu_could_not_count_is_left_out(text: str, fake: Fake) -
     fake(pages={"": edited(dram_read_bytes=text, dram_busy_pct=text, passes="1")})
     with pytest.raises(ValueError, match="--audit needs dram_read_bytes"):
         count(wanted("audit"), str)
+
+
+def test_calibrate_finds_a_file_that_it_cannot_write_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli_count, "find_device", lambda name: GPU)
+    monkeypatch.setattr(calibrate, "calibrate", lambda *given: pytest.fail("it counted"))
+    with pytest.raises(ValueError, match="Is a directory"):
+        cli_count.calibrate(out=tmp_path)
 
 
 def test_a_calibration_line_of_another_making_is_passed_over(tmp_path: Path) -> None:
