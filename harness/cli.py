@@ -79,6 +79,7 @@ app = typer.Typer(
 
 # Newer typer brings its own click, older imports it: this is the class that either one raises.
 UsageError: Any = typer.BadParameter.__bases__[0]
+READER_LEFT = 141  # what a shell says of a process that wrote to nobody: neither done nor failed
 MOST_RICH_ROWS = 200  # beyond, a drawn table takes longer to draw than to read
 
 
@@ -86,15 +87,18 @@ def main() -> NoReturn:
     """Entry point: bad input ends in one line on stderr and exit code 2, never in a traceback."""
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()  # what cannot be written is said below, not at the interpreter's end
     except UsageError as error:
         code = _complain(f"{error.format_message()} (see pagebench --help)")
     except ValueError as error:
         code = _complain(str(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = _drop_output(READER_LEFT)
     except OSError as error:
-        code = _complain(f"{error.filename or 'output'}: {error.strerror}")
+        code = _drop_output(_complain(f"{error.filename or 'output'}: {error.strerror}"))
+    except SystemExit as end:  # typer ends with 1, a failed cell's code, where the reader has left
+        left = isinstance(end.__context__, BrokenPipeError)
+        code = _drop_output(READER_LEFT) if left else end.code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     sys.exit(code if isinstance(code, int) else 0)
@@ -103,6 +107,12 @@ def main() -> NoReturn:
 def _complain(message: str) -> int:
     print(" ".join(message.split()), file=sys.stderr)
     return EXIT_NOTHING
+
+
+def _drop_output(code: int) -> int:
+    """The code; what was not written yet would fail again at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _version(wanted: bool) -> None:

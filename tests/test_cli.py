@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from fakes import pagebench
 from pagebench.harness import store
 from pagebench.harness.cli_count import _countable
+from pagebench.harness.environment import PAGEBENCH
 from pagebench.kernels.device import Device, find_device
 
 NO_GPU = pytest.mark.skipif(find_device().kind == "cuda", reason="says what a laptop says")
@@ -103,6 +106,28 @@ def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
     assert says in lines[0]
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+def listed(stdout: int, buffered: str = "") -> tuple[int, str]:
+    """Exit code and stderr of `pagebench list` that writes there."""
+    done = subprocess.run(
+        [*PAGEBENCH, "list"], stdout=stdout, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": buffered},
+    )  # fmt: skip
+    os.close(stdout)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_failed_cell(buffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert listed(writer, buffered) == (141, "")
+
+
+def test_output_that_finds_no_room_is_one_line() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert listed(full) == (2, "output: No space left on device\n")
 
 
 @NO_GPU
