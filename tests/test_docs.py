@@ -101,6 +101,13 @@ def test_what_the_readme_says_to_run_without_a_gpu_runs_without_one() -> None:
     assert all((ROOT / file).is_file() for file in files)
 
 
+def test_records_that_the_readme_makes_do_not_make_the_tree_dirty() -> None:
+    written = re.findall(r"--out (\S+)", README)
+    assert written
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert {f"/{file.split('/')[0]}/" for file in written} <= set(ignored)
+
+
 def test_every_axis_of_a_name_has_its_word_in_the_grammar() -> None:
     grammar = DOCS["architecture"].split("## Names")[1].split("## Records")[0]
     examples = {"sharing": "distinct", "placement": "scatter", "page_size": "p<page>",
