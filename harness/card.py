@@ -241,7 +241,7 @@ def ceiling_rows(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Whether both cells ran the same binary alike, and stable counters over the other's.
 
-    ValueError where one of them has no counters.
+    A counter that is zero in the other has no ratio: None. ValueError where one has no counters.
     """
     for one in (card, other):
         if one["counters"] is None:
@@ -252,9 +252,9 @@ def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         "of": card["cell"],
         "same": same_binary(card["counters"], other["counters"]),
         "ratio": {
-            name: round(mine[name]["value"] / theirs[name]["value"], 4)
+            name: round(mine[name]["value"] / of, 4) if (of := theirs[name]["value"]) else None
             for name in mine
-            if name in theirs and theirs[name]["value"]
+            if name in theirs
             and mine[name]["stable"] and theirs[name]["stable"]
             and mine[name]["value"] != theirs[name]["value"]
         },
@@ -264,7 +264,8 @@ def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def _contrast_lines(found: dict[str, Any]) -> list[str]:
     same = ", ".join(f"{what} {'same' if is_same else 'another'}"
                      for what, is_same in found["same"].items())  # fmt: skip
-    ratios = ", ".join(f"{name} x {ratio:.4f}" for name, ratio in found["ratio"].items())
+    ratios = ", ".join(f"{name} {'from 0' if ratio is None else f'x {ratio:.4f}'}"
+                       for name, ratio in found["ratio"].items())  # fmt: skip
     return [
         f"  against   {found['cell']}: {same}",
         f"            {found['of']} over it: {ratios or 'no stable change'}",

@@ -675,6 +675,9 @@ def test_a_contrast_says_which_stable_counters_moved_and_if_the_binary_did() -> 
     text = card.joined_card(small | {"against": found})
     assert "xqa_distinct_p16 over it: " in text
     assert "ldg x 3.7692" in text
+    assert "local_loads from 0" in text  # page 64 has none
+    other_way = card.joined_card(large | {"against": card.contrast(large, small)})
+    assert "local_loads x 0.0000" in other_way
 
 
 def test_a_contrast_needs_counters_of_both() -> None:
