@@ -264,7 +264,7 @@ def contrast(card: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def _contrast_lines(found: dict[str, Any]) -> list[str]:
     same = ", ".join(f"{what} {'same' if is_same else 'another'}"
                      for what, is_same in found["same"].items())  # fmt: skip
-    ratios = ", ".join(f"{name} {'from 0' if ratio is None else f'x {ratio:.4f}'}"
+    ratios = ", ".join(f"{name} {'from none' if ratio is None else f'x {ratio:.4f}'}"
                        for name, ratio in found["ratio"].items())  # fmt: skip
     return [
         f"  against   {found['cell']}: {same}",

@@ -280,10 +280,12 @@ def test_sectors_a_request_are_undefined_for_tma() -> None:
 
 
 UNSEEN = ("counters_unseen", "counters_unseen_again", "counters_unseen_third")
+STUDIES = ("study", "study_other_gpu", "study_third_gpu")
 FILES_OF_COUNTERS = (
     *("counters", "make_ncu", *UNSEEN, "counters_idle_splits", "selftest"),
-    *("study", "study_other_gpu", "study_third_gpu"),
+    *STUDIES,
 )
+DRAM_READ = "dram_read_bytes"
 
 
 def every_recorded() -> list[dict[str, Any]]:
@@ -435,6 +437,24 @@ def test_shared_dram_bytes_do_not_repeat_whatever_the_cache_state() -> None:
     assert {line["how"]["l2"] for line in lines} == {"cold", "warm"}
     assert all(line["kernels"][0]["passes"] == 1 for line in lines)
     assert not any(line["total"]["dram_read_bytes"]["stable"] for line in lines)
+    megabytes = {
+        (line["cell"], line["how"]["l2"]): [value / 1e6 for value in _of_launches(line, DRAM_READ)]
+        for line in lines
+    }
+    ranges = {of: (round(min(read), 1), round(max(read), 1)) for of, read in megabytes.items()}
+    assert ranges["xqa_shared_p16", "cold"] == (58.4, 58.7)
+    assert ranges["xqa_shared_p16", "warm"] == (49.7, 55.1)
+
+
+def test_shared_kv_is_read_from_dram_more_than_once() -> None:
+    """Of XQA's shared cells, cold, what the log says: 1.45 to 1.82 times."""
+    files = [H200 / f"{name}.jsonl" for name in ("counters", *STUDIES)]
+    times = [
+        line["total"][DRAM_READ]["value"] / line["predicted"]["distinct_kv_bytes"]
+        for line in read_counters(files)
+        if line["cell"].startswith("xqa_shared_p")
+    ]
+    assert (round(min(times), 2), round(max(times), 2)) == (1.45, 1.82)
 
 
 def test_what_is_off_is_flagged() -> None:
@@ -675,7 +695,7 @@ def test_a_contrast_says_which_stable_counters_moved_and_if_the_binary_did() -> 
     text = card.joined_card(small | {"against": found})
     assert "xqa_distinct_p16 over it: " in text
     assert "ldg x 3.7692" in text
-    assert "local_loads from 0" in text  # page 64 has none
+    assert "local_loads from none" in text  # page 64 has none
     other_way = card.joined_card(large | {"against": card.contrast(large, small)})
     assert "local_loads x 0.0000" in other_way
 

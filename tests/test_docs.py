@@ -19,6 +19,7 @@ from pagebench.harness.run import refusal
 from pagebench.harness.suites import SUITES
 from pagebench.kernels.device import CPU
 from pagebench.kernels.registry import ADAPTERS
+from pagebench.profiles.metrics import METRICS
 from pagebench.profiles.verdict import WORDS as VERDICTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,6 +107,12 @@ def test_records_that_the_readme_makes_do_not_make_the_tree_dirty() -> None:
     assert written
     ignored = (ROOT / ".gitignore").read_text().splitlines()
     assert {f"/{file.split('/')[0]}/" for file in written} <= set(ignored)
+
+
+def test_the_table_of_counters_is_what_is_counted() -> None:
+    row = re.compile(r"^\| `(\w+)` \| `(\S+)` \| (\S+) \| (\w+) \| (.+) \|$", re.M)
+    known = [(m.name, m.on("gh100"), m.unit, m.kind, m.meaning) for m in METRICS]
+    assert row.findall(DOCS["counters"]) == known
 
 
 def test_every_axis_of_a_name_has_its_word_in_the_grammar() -> None:

@@ -292,6 +292,7 @@ def test_a_card_takes_less_than_thirty_seconds() -> None:
     (card,) = store.read_kind([H200 / "make_ncu.jsonl"], "counters")
     assert (card["cell"], card["how"]["cells"]) == ("xqa_shared_p16", 1)
     assert card["how"]["elapsed_s"] < 30
+    assert [kernel["passes"] for kernel in card["kernels"]] == [6]
     lines = store.read_kind([H200 / "speed_other_host.jsonl"], "speed")
     (line,) = [line for line in lines if line["what"] == "pagebench profile xqa_shared_p16"]
     assert line["seconds"] < 30
