@@ -48,7 +48,7 @@ def judge(
     as_json: AsJson = False,
 ) -> int:
     """Did a knob change device work, and does the work show?"""
-    from pagebench.harness.judge import cells_of, judge_contrasts, work_between
+    from pagebench.harness.judge import cells_of, judge_contrasts
 
     if not names:
         _list_contrasts(as_json)
@@ -58,11 +58,7 @@ def judge(
     pairs = [cells_of(contrast) for contrast in contrasts]
     options = _options([cell for pair in pairs for cell in pair], here, kernel,
                        _shipped("judge", names, contrasts))  # fmt: skip
-    files = _files(counters)
-    if counters and not any(work_between(pair, files) for pair in pairs):
-        raise ValueError(
-            f"--counters: no counters of both cells in {', '.join(map(str, counters))}"
-        )
+    files = _files(counters, pairs, "both cells")
     path = results_path(out)
     records = _kept(path, judge_contrasts, contrasts, options, here, files, path, say)
     if as_json:
@@ -101,10 +97,12 @@ def dose(
         return
     here = device_and_kernel(device, kernel)
     ladders = _ladders(names)
-    cells = [Cell.parse(name) for ladder in ladders for name in ladder.cells]
-    options = _options(cells, here, kernel, _shipped("dose", names, ladders))
+    groups = [tuple(map(Cell.parse, ladder.cells)) for ladder in ladders]
+    options = _options([cell for group in groups for cell in group], here, kernel,
+                       _shipped("dose", names, ladders))  # fmt: skip
+    files = _files(counters, groups, "all cells")
     path = results_path(out)
-    records = _kept(path, doses, ladders, options, here, _files(counters), path, say)
+    records = _kept(path, doses, ladders, options, here, files, path, say)
     if as_json:
         print_json(records)
         return
@@ -231,8 +229,20 @@ def _shipped(command: str, names: Sequence[str], found: Sequence[Contrast | Ladd
     return f"{command} {' '.join(names)}" if found[0] in (*CONTRASTS, *LADDERS) else None
 
 
-def _files(counters: list[Path] | None) -> list[Path]:
-    return counters or sorted(Path("runs").glob("*.jsonl"))
+def _files(
+    counters: list[Path] | None, groups: Iterable[Sequence[Cell]], of: str
+) -> Sequence[Path]:
+    """Where counters are looked for, seen to be readable before anything is timed.
+
+    ValueError also where files were named that have counters of none of the groups.
+    """
+    from pagebench.harness.counted import newest_counters
+
+    files = counters or sorted(Path("runs").glob("*.jsonl"))
+    found = [newest_counters(cells, files) for cells in groups]
+    if counters and not any(found):
+        raise ValueError(f"--counters: no counters of {of} in {', '.join(map(str, counters))}")
+    return files
 
 
 def _kept(path: Path, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -33,6 +33,7 @@ class Off(Gather):
 
 ADAPTER = Off()
 """
+LADDER = [f"gather_distinct_p{page}_b2_l64" for page in (4, 8, 16)]
 BAD = [
     (["run", "xqa_shared_p17"], "16, 32, 64, 128"),
     (["run", "xqa_shared_q16"], "unknown word q16"),
@@ -81,6 +82,8 @@ BAD = [
         ["judge", f"gather_{SMALL}", "gather_distinct_p8_b2_l64", "--counters", "/dev/null"],
         "no counters of both cells in /dev/null",
     ),
+    (["dose", *LADDER, "--counters", "/dev/null"], "no counters of all cells in /dev/null"),
+    (["dose", *LADDER, "--counters", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
     (["once", "gather_distinct"], "page size"),
     (["frobnicate"], "no command frobnicate; there are list, run, once, report, doctor"),
     (["jugde", "all"], "no command jugde; did you mean judge?"),
