@@ -154,24 +154,33 @@ def _improper(record: dict[str, Any]) -> list[str]:
         "how": {"launches", "chip"} <= record["how"].keys(),
         "axes": {"kernel", "page_size"} <= record["axes"].keys(),
         "total": all(isinstance(entry, dict) and "value" in entry for entry in total.values()),
-        "kernels": bool(kernels) and all(_is_kernel(kernel, total) for kernel in kernels),
+        "kernels": all(_is_kernel(kernel, total) for kernel in kernels) and _are_alike(kernels),
     }
     return [name for name, is_proper in proper.items() if not is_proper]
 
 
 def _is_kernel(kernel: object, counted: Iterable[str]) -> bool:
-    """Whether it has what a card and a total are made of: a number a launch of all `counted`."""
+    """Whether it has what a card and a total are made of: of all `counted` a number a launch."""
     return (
         isinstance(kernel, dict)
         and "passes" in kernel
         and all(isinstance(kernel.get(name), kind) for name, kind in KERNEL.items())
-        and all(isinstance(values, list) and values for values in kernel["values"].values())
-        and all(_are_numbers(kernel["values"].get(name, [None])) for name in counted)
+        and all(map(_are_numbers, kernel["values"].values()))
+        and all(None not in kernel["values"].get(name, [None]) for name in counted)
     )
 
 
-def _are_numbers(values: Iterable[object]) -> bool:
-    return all(type(value) in (int, float) for value in values)
+def _are_numbers(values: object) -> bool:
+    """A number for every launch, None where ncu has none."""
+    return isinstance(values, list) and all(
+        value is None or type(value) in (int, float) for value in values
+    )
+
+
+def _are_alike(kernels: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there are kernels, and all their counters are of as many launches, one or more."""
+    launches = {len(values) for kernel in kernels for values in kernel["values"].values()}
+    return len(launches) == 1 and 0 not in launches
 
 
 def predicted_anew(record: dict[str, Any]) -> dict[str, Any]:

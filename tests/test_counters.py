@@ -818,7 +818,9 @@ def test_a_record_of_an_unheard_of_counter_is_an_error_that_names_it(tmp_path: P
 
 @pytest.mark.parametrize(("field", "value"), [
     ("symbol", None), ("launch", None), ("grid", 5), ("values", {}), ("values", []),
-    ("values", {"ldg": []}), ("values", {"ldg": [None, None]}), ("values", {"ldg": ["a", "b"]}),
+    ("values", {"ldg": []}), ("values", {"ldg": [5.0, 5.0], "issue_pct": [9.0]}),
+    ("values", {"ldg": [5.0, 5.0], "issue_pct": ["a", "b"]}),
+    ("values", {"ldg": [None, None]}), ("values", {"ldg": ["a", "b"]}),
 ])  # fmt: skip
 def test_a_kernel_that_no_card_can_be_made_of_is_an_error_of_one_line(
     field: str, value: object, tmp_path: Path
