@@ -77,13 +77,20 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
-def refuse_same_file(saved: Path | None, checked: Path | None) -> None:
-    """ValueError where what is checked would be overwritten, and the next check find no change."""
+def prepare(saved: Path | None, checked: Path | None) -> Counts | None:
+    """What is checked against, before anything is counted.
+
+    OSError or ValueError where a file cannot serve, or what is checked would be overwritten: the
+    next check would find no change.
+    """
     if saved and checked and saved.resolve() == checked.resolve():
         raise ValueError(
             f"--save-baseline would overwrite what --check-baseline checks against: save to "
             f"another file than {checked}"
         )
+    if saved:
+        check_writable(saved)
+    return load(checked) if checked else None
 
 
 def load(path: Path) -> Counts:

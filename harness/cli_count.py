@@ -67,23 +67,17 @@ def profile(
     alone = not (save_baseline or check_baseline)
     how_to_count = names or suite or keep or (launches, l2) != (2, "cold")
     _refuse_together(import_, bool(how_to_count), audit, single_pass, alone)
-    baseline.refuse_same_file(save_baseline, check_baseline)
+    kept = baseline.prepare(save_baseline, check_baseline)
     cells = () if import_ else _countable(names, suite, here)
     how = "audit" if audit else "single" if single_pass else "card"
     wanted = Wanted(cells, here, how, launches, l2, keep, import_, kernel)
     path = results_path(out)
-    kept = baseline.load(check_baseline) if check_baseline else None
-    if save_baseline:
-        baseline.check_writable(save_baseline)
     records = count(wanted, say)
     store.append_lines(path, records)
     _print_counters(records, as_json, path)
     lost = len(records) < len(cells)
-    if save_baseline and lost:
-        say(f"{save_baseline}: not written, for not every cell was counted")
-    elif save_baseline:
-        saved = baseline.save(save_baseline, records)
-        say(f"{reports.counted(saved, 'kernel')} in {save_baseline}")
+    if save_baseline:
+        _save_baseline(save_baseline, records, lost)
     failed = baseline.changes(kept, records) if kept is not None and records else []
     if kept is not None and not failed and not lost:
         say(f"every count is that of {check_baseline}")
@@ -107,6 +101,15 @@ def _refuse_together(
             "--audit checks the flush alone: without --single-pass, --save-baseline and "
             "--check-baseline"
         )
+
+
+def _save_baseline(path: Path, records: list[dict[str, Any]], lost: bool) -> None:
+    from pagebench.harness import baseline
+
+    if lost:
+        say(f"{path}: not written, for not every cell was counted")
+    else:
+        say(f"{reports.counted(baseline.save(path, records), 'kernel')} in {path}")
 
 
 def _is_cold(record: dict[str, Any]) -> bool:
