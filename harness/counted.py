@@ -10,8 +10,7 @@ from typing import Any
 
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
-from pagebench.kernels.loads import decode_kernel_ldg, merge_read_bytes, predicted_ldg
-from pagebench.kernels.registry import find_kernel, kernel_names
+from pagebench.kernels.registry import find_kernel, kernel_names, loads_of
 from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
@@ -108,14 +107,16 @@ def predict_counters(
     capability = tuple(environment.get("capability") or ())
     shape, kind = cell.shape, find_kernel(cell.kernel).lowering(cell.shape)
     work = predict(shape, cell.sharing, kind)
-    found: dict[str, Any] = asdict(work)
-    if resolved and len(capability) == 2:
-        found["ldg"] = predicted_ldg(cell.kernel, shape, resolved, (capability[0], capability[1]))
-    found["decode_ldg"] = decode_kernel_ldg(cell.kernel, shape, resolved)
+    known = (capability[0], capability[1]) if len(capability) == 2 else None
+    loads = loads_of(cell.kernel, shape, resolved, known)
     flushed = (how or {}).get("cache_control", "all") == "all"
-    merged = merge_read_bytes(cell.kernel, shape, resolved) if flushed else 0
-    found["dram_read_bytes"] = work.read_bytes + merged if cell.sharing.kind == "distinct" else None
-    return found
+    read = work.read_bytes + (loads.merge_bytes if flushed else 0)
+    distinct = cell.sharing.kind == "distinct"
+    return asdict(work) | {
+        "ldg": loads.ldg,
+        "decode_ldg": loads.decode_ldg,
+        "dram_read_bytes": read if distinct else None,
+    }
 
 
 def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.counted import COUNTERS_SCHEMA, counters_record, ratios_of
 from pagebench.harness.environment import PAGEBENCH, commit, gpu_facts, versions
 from pagebench.kernels.device import Device
+from pagebench.kernels.registry import KernelError
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
     CountError,
@@ -124,7 +125,7 @@ def _records(
             continue
         try:
             yield counters_record(cell, rows, said, how, facts)
-        except CountError as error:
+        except (CountError, KernelError) as error:
             progress(f"wrong: {cell.name}: {error}")
 
 

@@ -31,10 +31,22 @@ class Call:
     symbols: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What a call loads by its kernels' source: LDG of all of them and of the first alone, warp
+    instructions; and bytes of split partials that a merge reads. None where it is not known."""
+
+    ldg: int | None = None
+    decode_ldg: int | None = None
+    merge_bytes: int = 0
+
+
 class Adapter(Protocol):
     """One device kernel. Importing it needs no GPU and no library of the kernel's.
 
-    One that carries a shape's planted work says so with an attribute `plants = True`.
+    One that carries a shape's planted work says so with an attribute `plants = True`. One whose
+    source has been counted has a method `loads(shape, resolved, capability) -> Loads`, of a call's
+    `resolved` and the GPU's compute capability (None: not known).
     """
 
     name: str

@@ -7,13 +7,14 @@ wrapper: flashinfer/decode.py and include/flashinfer/attention/scheduler.cuh, 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call, first, needs_gpu, needs_package, takes
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device, multiprocessors
+from pagebench.kernels.loads import fidecode_loads
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch, torch_dtype
 
@@ -76,6 +77,11 @@ class FlashInferDecode:
         if self.backend == "fa3" and device.capability != (9, 0):
             return f"{self.name} needs compute capability 9.0 (Hopper); this is {device}"
         return None
+
+    def loads(
+        self, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+    ) -> Loads:
+        return Loads() if self.tensor_cores else fidecode_loads(shape, resolved)
 
     def workspace_bytes(self, shape: Shape) -> int:
         return WORKSPACE_BYTES + INT_WORKSPACE_BYTES

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from pagebench.kernels.adapter import Loads
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
 
 XQA_WARPS = 4  # that stage K, and as many that stage V
@@ -20,40 +21,40 @@ FIDECODE_STAGES = 2  # num_stages_smem from compute capability 8.0 on
 FIDECODE_LEAST_CHUNK = 128  # tokens; scheduler.cuh
 
 
-def predicted_ldg(
-    kernel: str, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int]
-) -> int | None:
-    """LDG of one call, or None for a kernel whose source has not been counted."""
-    if kernel == "xqa" and "mha.cu" in str(resolved.get("kernel")):
-        return xqa_ldg(shape, int(resolved["splits"]), capability)
-    if kernel == "fidecode" and resolved.get("tiles"):
-        merge = fidecode_merge_ldg(shape, resolved)
-        return None if merge is None else fidecode_ldg(shape, int(resolved["tiles"])) + merge
-    if kernel in ("tritontoken", "tritonrow", "tritontile") and shape.dtype != "e4m3":
-        return triton_ldg(kernel.removeprefix("triton"), shape, resolved)
-    return None
+def xqa_loads(
+    shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+) -> Loads:
+    """XQA's, but for Hopper's 8-bit kernel (mha_sm90.cu), which has not been counted."""
+    if capability is None or "mha.cu" not in str(resolved.get("kernel")):
+        return Loads()
+    return Loads(xqa_ldg(shape, int(resolved["splits"]), capability))
 
 
-def decode_kernel_ldg(kernel: str, shape: Shape, resolved: Mapping[str, Any]) -> int | None:
-    """LDG of the first kernel alone, for calls whose merge kernel's source is not counted."""
-    if kernel == "fidecode" and resolved.get("tiles"):
-        return fidecode_ldg(shape, int(resolved["tiles"]))
-    return None
+def fidecode_loads(shape: Shape, resolved: Mapping[str, Any]) -> Loads:
+    """FlashInfer's decode kernel on CUDA cores, and its merge kernel where that is known.
 
-
-def merge_read_bytes(kernel: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
-    """Bytes of split partials and their LSE that a merge kernel reads; 0 where there is none.
-
-    FlashInfer keeps them in the output's type (a row a tile of the plan), ours in float32. They
-    come from DRAM where caches are flushed before every kernel, as ncu does, and else from the L2.
+    A merge reads a row of partials and its LSE a tile of the plan, in the output's type.
     """
-    row_bytes = {"fidecode": DTYPE_BYTES[shape.q_dtype]}.get(kernel, 4) * shape.head_dim + 4
-    tiles, splits = int(resolved.get("tiles", 0)), int(resolved.get("splits", 1))
-    if kernel == "fidecode" and tiles > shape.batch:
-        return tiles * shape.q_heads * row_bytes
-    if kernel.startswith("triton") and splits > 1:
-        return shape.batch * splits * shape.q_heads * row_bytes
-    return 0
+    tiles = int(resolved.get("tiles", 0))
+    if not tiles:
+        return Loads()
+    decode, merge = fidecode_ldg(shape, tiles), fidecode_merge_ldg(shape, resolved)
+    rows = tiles * shape.q_heads if tiles > shape.batch else 0
+    merge_bytes = rows * _row_bytes(shape, DTYPE_BYTES[shape.q_dtype])
+    return Loads(None if merge is None else decode + merge, decode, merge_bytes)
+
+
+def triton_loads(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> Loads:
+    """Our own, but for LDG of 8-bit KV; a merge reads float32 partials and LSE of each split."""
+    splits = int(resolved["splits"])
+    rows = shape.batch * splits * shape.q_heads if splits > 1 else 0
+    ldg = triton_ldg(mode, shape, resolved) if shape.dtype != "e4m3" else None
+    return Loads(ldg, merge_bytes=rows * _row_bytes(shape, 4))
+
+
+def _row_bytes(shape: Shape, element: int) -> int:
+    """A split's partial output of one head, and its LSE, which is float32."""
+    return shape.head_dim * element + 4
 
 
 def fidecode_ldg(shape: Shape, tiles: int) -> int:

@@ -7,14 +7,16 @@ Installed packages add theirs through the entry-point group `pagebench.kernels`,
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from pagebench.kernels.adapter import Adapter
+from pagebench.kernels.adapter import Adapter, Loads
+from pagebench.layouts.shape import Shape
 
 ADAPTERS = (
     ("reference", "pagebench.kernels.reference:ADAPTER"),
@@ -59,6 +61,25 @@ def plants(adapter: Adapter) -> bool:
 def planting_kernels() -> tuple[str, ...]:
     """Which of our own kernels carry planted work."""
     return tuple(name for name, _ in ADAPTERS if plants(find_kernel(name)))
+
+
+def loads_of(
+    name: str, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+) -> Loads:
+    """What a call of that kernel loads by its adapter's own formula; nothing where it has none.
+
+    KernelError where the formula fails.
+    """
+    formula = getattr(find_kernel(name), "loads", None)
+    if formula is None or not resolved:
+        return Loads()
+    try:
+        found = formula(shape, resolved, capability)
+    except Exception as error:
+        raise KernelError(f"{name}.loads() crashed: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Loads):
+        raise KernelError(f"{name}.loads() gives {type(found).__name__}; give adapter.Loads")
+    return found
 
 
 def is_kernel(name: str) -> bool:

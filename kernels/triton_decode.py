@@ -7,12 +7,14 @@ which no vendor's kernels offer: a difference in time between them is what those
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call, first, needs_gpu, needs_package, takes
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device
+from pagebench.kernels.loads import triton_loads
 from pagebench.layouts.lowering import Lowered
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
@@ -179,6 +181,11 @@ class TritonDecode:
                 f"(request, query head) pairs, not {programs}: use a smaller batch"
             )
         return None
+
+    def loads(
+        self, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+    ) -> Loads:
+        return triton_loads(self.mode, shape, resolved)
 
     def workspace_bytes(self, shape: Shape) -> int:
         """The output, each split's float32 partial and LSE, and copies of the indices."""

@@ -6,10 +6,12 @@ Facts: flashinfer/xqa.py, flashinfer/jit/xqa.py and data/csrc/xqa/{mha.cu, mha_s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from pagebench.kernels.adapter import Call, first, needs_gpu, needs_package, takes
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device
+from pagebench.kernels.loads import xqa_loads
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
 
@@ -37,6 +39,11 @@ class Xqa:
             _refuses_device(device),
             needs_package(self.name, "flashinfer", "flashinfer-python"),
         )
+
+    def loads(
+        self, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+    ) -> Loads:
+        return xqa_loads(shape, resolved, capability)
 
     def workspace_bytes(self, shape: Shape) -> int:
         return SCRATCH_BYTES + 4 * _semaphores(shape)

@@ -25,19 +25,20 @@ from pagebench.harness.counted import (
 )
 from pagebench.harness.profile import imported
 from pagebench.harness.speed import _profiled
+from pagebench.kernels import registry
+from pagebench.kernels.adapter import Loads
 from pagebench.kernels.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
 from pagebench.kernels.cubin import compile_cubin
 from pagebench.kernels.device import Device
+from pagebench.kernels.gather import Gather
 from pagebench.kernels.loads import (
     _fidecode_chunk,
-    decode_kernel_ldg,
     fidecode_ldg,
     fidecode_merge_ldg,
-    merge_read_bytes,
-    predicted_ldg,
     xqa_ldg,
 )
-from pagebench.kernels.registry import find_kernel
+from pagebench.kernels.registry import KernelError, find_kernel, loads_of
+from pagebench.layouts.shape import Shape
 from pagebench.profiles import ncu
 from pagebench.profiles.ceilings import Point, bandwidth_at, is_saturated
 from pagebench.profiles.counters import (
@@ -298,7 +299,7 @@ def test_ldg_is_predicted_exactly_from_source_for_every_recorded_cell() -> None:
     judged = set()
     for record in every_recorded():
         cell = Cell.parse(record["cell"])
-        predicted = predicted_ldg(cell.kernel, cell.shape, record["resolved"], (9, 0))
+        predicted = loads_of(cell.kernel, cell.shape, record["resolved"], (9, 0)).ldg
         if predicted is not None:
             assert record["total"]["ldg"]["value"] == predicted, record["cell"]
             judged.add(record["cell"])
@@ -321,7 +322,7 @@ def ldg_of(name: str) -> int:
     """Of one of our Triton kernels, as it would be resolved."""
     cell = Cell.parse(name)
     resolved = find_kernel(cell.kernel)._resolved(cell.shape)  # type: ignore[attr-defined]
-    predicted = predicted_ldg(cell.kernel, cell.shape, resolved, (9, 0))
+    predicted = loads_of(cell.kernel, cell.shape, resolved, (9, 0)).ldg
     assert predicted is not None
     return predicted
 
@@ -345,7 +346,7 @@ def test_flashinfers_decode_kernel_is_predicted_exactly_whatever_the_placement()
     judged = set()
     for record in every_recorded():
         cell = Cell.parse(record["cell"])
-        predicted = decode_kernel_ldg(cell.kernel, cell.shape, record["resolved"])
+        predicted = loads_of(cell.kernel, cell.shape, record["resolved"], (9, 0)).decode_ldg
         if predicted is not None:
             assert record["kernels"][0]["values"]["ldg"] == [predicted, predicted]
             judged.add(record["cell"])
@@ -364,7 +365,7 @@ def test_flashinfers_merge_kernel_is_predicted_exactly_from_its_grid() -> None:
             if fidecode_merge_ldg(cell.shape, resolved) is None:
                 continue  # rows of a single chunk, which are copied
             assert kernels[1]["values"]["ldg"][0] == fidecode_merge_ldg(cell.shape, resolved)
-            total = predicted_ldg("fidecode", cell.shape, resolved, (9, 0))
+            total = loads_of("fidecode", cell.shape, resolved, (9, 0)).ldg
             assert total == record["total"]["ldg"]["value"]
             judged.add(cell.name)
     assert len(judged) == 26
@@ -372,7 +373,7 @@ def test_flashinfers_merge_kernel_is_predicted_exactly_from_its_grid() -> None:
 
 def test_a_merge_of_unknown_blocks_is_not_predicted() -> None:
     shape = Cell.parse("fidecode_distinct_p1_b4_l8192").shape
-    assert predicted_ldg("fidecode", shape, {"tiles": 148}, (9, 0)) is None
+    assert loads_of("fidecode", shape, {"tiles": 148}, (9, 0)).ldg is None
 
 
 def test_flashinfers_loads_do_not_depend_on_the_page_size() -> None:
@@ -412,19 +413,22 @@ def test_dram_bytes_of_distinct_cells_are_the_compulsory_ones_and_what_merges_re
     assert len(judged) == 76
 
 
+TILE = {"block_n": 64, "num_warps": 4, "num_stages": 3}
+
+
 @pytest.mark.parametrize(("name", "resolved", "rows"), [
     ("fidecode_distinct_p1_b4_l8192", {"tiles": 148}, 148 * 16 * (256 + 4)),
     ("fidecode_distinct_p1_b4_l8192", {"tiles": 4}, 0),
-    ("tritontile_distinct_p64", {"splits": 4}, 8 * 4 * 16 * (512 + 4)),
-    ("tritontile_distinct_p64", {"splits": 1}, 0),
-    ("xqa_distinct_p64", {"splits": 2}, 0),
+    ("tritontile_distinct_p64", TILE | {"splits": 4}, 8 * 4 * 16 * (512 + 4)),
+    ("tritontile_distinct_p64", TILE | {"splits": 1}, 0),
+    ("xqa_distinct_p64", {"kernel": "kernel_mha (mha.cu)", "splits": 2}, 0),
 ])  # fmt: skip
 def test_a_merge_reads_its_partials_from_dram_only_where_ncu_flushes_before_every_kernel(
     name: str, resolved: dict[str, Any], rows: int
 ) -> None:
     """FlashInfer's partials are bf16, a tile of the plan each; ours float32, a split each."""
     cell = Cell.parse(name)
-    assert merge_read_bytes(cell.kernel, cell.shape, resolved) == rows
+    assert loads_of(cell.kernel, cell.shape, resolved, (9, 0)).merge_bytes == rows
     flushed, kept = (
         predict_counters(cell, resolved, {}, {"cache_control": control})["dram_read_bytes"]
         for control in ("all", "none")
@@ -600,10 +604,42 @@ def test_what_is_read_is_as_stable_as_when_it_was_counted(tmp_path: Path) -> Non
 def test_kernels_whose_source_was_not_counted_are_not_predicted() -> None:
     hopper = {"kernel": "kernel_mha (mha_sm90.cu)", "splits": 1}
     fp8 = Cell.parse("xqa_distinct_p64_e4m3").shape
-    assert predicted_ldg("xqa", fp8, hopper, (9, 0)) is None
-    resolved = {"block_n": 64, "num_warps": 4, "splits": 1, "num_stages": 3}
-    assert predicted_ldg("tritontile", fp8, resolved, (9, 0)) is None
-    assert predicted_ldg("gather", fp8, {}, (9, 0)) is None
+    assert loads_of("xqa", fp8, hopper, (9, 0)) == Loads()
+    resolved = TILE | {"splits": 1}
+    assert loads_of("tritontile", fp8, resolved, (9, 0)) == Loads()
+    assert loads_of("gather", fp8, {"splits": 1}, (9, 0)) == Loads()
+
+
+def own_kernel(monkeypatch: pytest.MonkeyPatch, formula: Any) -> Cell:
+    """A cell of a kernel from elsewhere, gather but for what it says that it loads."""
+
+    class Own(Gather):
+        name = "own"
+
+        def loads(self, shape: Shape, resolved: Any, capability: Any) -> Any:
+            return formula(shape)
+
+    monkeypatch.setitem(registry._from_files, "own", Own())
+    return Cell.parse("own_distinct_p16")
+
+
+def test_a_kernel_from_elsewhere_may_say_what_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = own_kernel(monkeypatch, lambda shape: Loads(ldg=shape.batch, merge_bytes=512))
+    found = predict_counters(cell, {"kernel": "own"}, {"capability": [9, 0]})
+    without = predict_counters(cell, {}, {"capability": [9, 0]})  # imported: not resolved
+    assert (found["ldg"], without["ldg"]) == (8, None)
+    assert found["dram_read_bytes"] == without["dram_read_bytes"] + 512
+
+
+@pytest.mark.parametrize(("formula", "says"), [
+    (lambda shape: 1 / 0, r"own\.loads\(\) crashed: ZeroDivisionError"),
+    (lambda shape: 7, r"own\.loads\(\) gives int; give adapter\.Loads"),
+])  # fmt: skip
+def test_a_formula_that_fails_is_one_line(
+    formula: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KernelError, match=says):
+        predict_counters(own_kernel(monkeypatch, formula), {"kernel": "own"}, {})
 
 
 def test_a_block_that_is_no_whole_number_of_warps_has_one_more() -> None:

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -17,6 +19,7 @@ from pagebench.harness.clock import CLOCKS
 from pagebench.harness.record import STATUSES
 from pagebench.harness.run import refusal
 from pagebench.harness.suites import SUITES
+from pagebench.kernels.adapter import Loads
 from pagebench.kernels.device import CPU
 from pagebench.kernels.registry import ADAPTERS
 from pagebench.profiles.metrics import METRICS
@@ -136,8 +139,15 @@ def test_the_example_kernel_is_short_complete_and_right(tmp_path: Path) -> None:
     assert "torch matmul" in done.stdout
 
 
+def test_the_example_of_a_kernels_loads_is_a_formula() -> None:
+    scope: dict[str, Any] = {"Loads": Loads}
+    exec(dedent(blocks(DOCS["adding-a-kernel"], "python")[1]), scope)
+    shape = Cell.parse("xqa_shared_p16_b4_l1024").shape
+    assert scope["loads"](None, shape, {}, None) == Loads(ldg=4 * 8 * 2 * 64)
+
+
 def test_the_example_test_is_ten_lines_and_passes(pytester: pytest.Pytester) -> None:
-    source = blocks(DOCS["adding-a-kernel"], "python")[1]
+    source = blocks(DOCS["adding-a-kernel"], "python")[-1]
     assert len(source.splitlines()) <= 10
     pytester.makepyfile(source)
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
