@@ -141,6 +141,7 @@ def test_cells_are_interleaved_there_and_back(session: Session) -> None:
     assert record["status"] == "measured", record.get("reason")
     assert all(len(each) == 4 for each in record["rounds"])
     assert isinstance(record["throttle"], list)
+    assert record["spin_mhz"] > 0
 
 
 def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
