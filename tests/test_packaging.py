@@ -62,7 +62,7 @@ def test_make_ncu_without_a_gpu_says_one_line() -> None:
     settings = ("READY=", "HAS_GPU=", f"BIN={BIN}/")
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "MAKEFLAGS": ""}
     done = subprocess.run(
-        ["make", "ncu", "CELL=xqa_shared_p16", *settings],
+        ["make", "--no-print-directory", "ncu", "CELL=xqa_shared_p16", *settings],
         cwd=ROOT, env=env, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
