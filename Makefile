@@ -45,12 +45,13 @@ bench: $(READY)  ## measure a suite and print its table (SUITE=smoke, or kernels
 	$(ENTER) $(BIN)pagebench run --suite $(SUITE)
 	$(ENTER) $(BIN)pagebench doctor --speed --out runs/speed.jsonl
 
+# Asked of pagebench, which finds GPUs where nvidia-smi is not at hand.
+LACKS_GPU = $(if $(HAS_GPU),,$(shell $(BIN)python -P -c "from pagebench.kernels.device import \
+  find_device; print('yes' if find_device().kind == 'cpu' else '')"))
+# What pagebench says without a GPU becomes make's own error: one line, not two.
 ncu: $(READY)  ## count a cell's device work: make ncu CELL=xqa_shared_p16 (or several, in quotes)
-ifdef HAS_GPU
+	@$(if $(LACKS_GPU),$(error $(shell $(BIN)pagebench profile $(CELL) 2>&1)))
 	@$(ENTER) $(BIN)pagebench profile $(CELL)
-else
-	@$(error $(shell $(BIN)pagebench profile $(CELL) 2>&1))  # as make's own error: one line, not two
-endif
 
 study: $(READY)  ## measure this GPU and draw runs/study.html; or draw from records: make study RUN="FILES"
 	@$(ENTER) $(BIN)pagebench study $(or $(RUN),--measure)

@@ -57,13 +57,18 @@ def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
 def _write_whole(path: Path, text: str) -> None:
     """All of it or nothing: a full disk must not cost the baseline that was there."""
     make_folder_of(path)
-    path = path.resolve()  # a link stays one
-    part = path.with_name(f"{path.name}.part")
+    part = _part(path)
     try:
         part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        part.replace(path.resolve())
     finally:
         part.unlink(missing_ok=True)
+
+
+def _part(path: Path) -> Path:
+    """Where a baseline is written before it takes its place; a link stays one."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}.part")
 
 
 def check_writable(path: Path) -> None:
@@ -88,8 +93,8 @@ def prepare(saved: Path | None, checked: Path | None) -> Counts | None:
             f"--save-baseline would overwrite what --check-baseline checks against: save to "
             f"another file than {checked}"
         )
-    if saved:
-        check_writable(saved)
+    for path in (saved, _part(saved)) if saved else ():
+        check_writable(path)
     return load(checked) if checked else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,9 @@ def calibrate(device: Device, progress: Callable[[str], None]) -> dict[str, Any]
     child = [*PYTHON, code]
     rows, _ = profiled_rows(child, Setting(metrics=wanted), names, None, progress)
     table = {kernel: _seen(kernel, rows, names) for kernel in kernels_on(device.capability)}
+    uncounted = {name for seen in table.values() for name in names.keys() - seen.keys()}
+    if uncounted:
+        progress(f"ncu cannot count here: {', '.join(sorted(uncounted))}")
     record = {
         "kind": "calibration",
         "schema": CALIBRATION_SCHEMA,
@@ -49,7 +52,7 @@ def calibrate(device: Device, progress: Callable[[str], None]) -> dict[str, Any]
         "ncu": ".".join(map(str, ncu.ncu_version(ncu.find_ncu()))),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "seen": table,
-        "expected": {kernel: expected(kernel, names) for kernel in table},
+        "expected": {kernel: expected(kernel, seen) for kernel, seen in table.items()},
         "sees_async": sees_async(table),
         "environment": {"versions": versions(), **commit(), **gpu_facts(device)},
     }
@@ -60,11 +63,14 @@ def _seen(kernel: str, rows: list[KernelRow], names: dict[str, str]) -> dict[str
     mine = [row for row in rows if row.symbol.startswith(kernel)]
     if len(mine) != 2:
         raise NcuError(f"calibration saw {len(mine)} launches of {kernel} and wanted 2")
-    return {name: [float(row.values.get(name) or 0) for row in mine] for name in names}
+    values = {name: [row.values.get(name) for row in mine] for name in names}
+    return {name: [float(v) for v in vs if v is not None] for name, vs in values.items()
+            if None not in vs}  # fmt: skip
 
 
-def expected(kernel: str, names: dict[str, str]) -> dict[str, int]:
+def expected(kernel: str, names: Iterable[str]) -> dict[str, int]:
     """What the kernel executes and reads, by counter: zero where it has no such instruction."""
+    names = set(names)
     found = {name: EXPECTED[kernel].get(name, 0) for name in COUNTED}
     if kernel in READ_LOADS:
         sectors = READ_LOADS[kernel] * SECTORS
@@ -119,12 +125,18 @@ def newest(
     for path in files:
         if path.exists():
             for line in store.read_kind([path], "calibration"):
-                known = (
-                    line.get("schema") == CALIBRATION_SCHEMA and {"seen", "expected"} <= line.keys()
-                )
-                if known and (line.get("gpu"), line.get("ncu")) == (gpu, version):
+                if _is_whole(line) and (line.get("gpu"), line.get("ncu")) == (gpu, version):
                     found = line
     return found
+
+
+def _is_whole(line: dict[str, Any]) -> bool:
+    """Whether a calibration can be judged: numbers seen for all that was expected."""
+    try:
+        _disagreeing(line)
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
+        return False
+    return line.get("schema") == CALIBRATION_SCHEMA
 
 
 def distrusted(calibration: dict[str, Any] | None) -> tuple[str, ...]:

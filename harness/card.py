@@ -141,7 +141,7 @@ def _predicted(record: dict[str, Any]) -> str:
     return (
         f"{work['index_entries']:,} index entries, {work['distinct_kv_bytes'] / 1e6:,.1f} MB of "
         f"distinct KV, {work['flop'] / 1e9:,.2f} GFLOP, {work['sectors_per_request']:g} sectors a "
-        "KV request"
+        f"KV request{'; no loads: ' + work['failed'] if 'failed' in work else ''}"
     )
 
 

@@ -110,8 +110,11 @@ def _complain(message: str) -> int:
 
 
 def _drop_output(code: int) -> int:
-    """The code; what was not written yet would fail again at the interpreter's end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The code; what cannot be written would fail again at the interpreter's end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pagebench.harness import report as reports
+from pagebench.harness import store
 from pagebench.harness.cell import Cell, moving_axes
 from pagebench.harness.choose import (
     AsJson,
@@ -237,8 +238,11 @@ def _files(
     ValueError also where files were named that have counters of none of the groups.
     """
     from pagebench.harness.counted import newest_counters
+    from pagebench.profiles.ceilings import read_ceilings
 
     files = counters or sorted(Path("runs").glob("*.jsonl"))
+    for ceilings in store.read_kind(files, "ceilings"):
+        read_ceilings(ceilings)
     found = [newest_counters(cells, files) for cells in groups]
     if counters and not any(found):
         raise ValueError(f"--counters: no counters of {of} in {', '.join(map(str, counters))}")

@@ -10,7 +10,8 @@ from typing import Any
 
 from pagebench.harness import store
 from pagebench.harness.cell import Cell
-from pagebench.kernels.registry import find_kernel, kernel_names, loads_of
+from pagebench.kernels.adapter import Loads
+from pagebench.kernels.registry import KernelError, find_kernel, kernel_names, loads_of
 from pagebench.layouts.work import predict
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
@@ -108,15 +109,29 @@ def predict_counters(
     shape, kind = cell.shape, find_kernel(cell.kernel).lowering(cell.shape)
     work = predict(shape, cell.sharing, kind)
     known = (capability[0], capability[1]) if len(capability) == 2 else None
-    loads = loads_of(cell.kernel, shape, resolved, known)
+    loads, failed = _loads(cell, resolved, known)
     flushed = (how or {}).get("cache_control", "all") == "all"
-    read = work.read_bytes + (loads.merge_bytes if flushed else 0)
-    distinct = cell.sharing.kind == "distinct"
-    return asdict(work) | {
-        "ldg": loads.ldg,
-        "decode_ldg": loads.decode_ldg,
-        "dram_read_bytes": read if distinct else None,
-    }
+    merged = loads.merge_bytes if flushed else 0
+    predictable = cell.sharing.kind == "distinct" and merged is not None
+    return (
+        asdict(work)
+        | failed
+        | {
+            "ldg": loads.ldg,
+            "decode_ldg": loads.decode_ldg,
+            "dram_read_bytes": work.read_bytes + (merged or 0) if predictable else None,
+        }
+    )
+
+
+def _loads(
+    cell: Cell, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+) -> tuple[Loads, dict[str, str]]:
+    """What the kernel's source says, or why its formula fails: that must cost no count."""
+    try:
+        return loads_of(cell.kernel, cell.shape, resolved, capability), {}
+    except KernelError as error:
+        return Loads(ldg=None, merge_bytes=None), {"failed": str(error)}
 
 
 def read_counters(files: Sequence[Path]) -> Iterator[dict[str, Any]]:

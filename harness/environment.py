@@ -126,9 +126,13 @@ def gpu_facts(device: Device) -> dict[str, Any]:
 
 
 def bandwidth_of(device: Device) -> float | None:
-    """Nominal DRAM bandwidth in GB/s; None where NVML is not there or does not say."""
-    import pynvml
-
+    """Nominal DRAM bandwidth in GB/s; None for a CPU, and where NVML is not there or silent."""
+    if device.kind == "cpu":
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
     try:
         found = gpu_facts(device)["nominal_dram_gbps"]
     except pynvml.NVMLError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import defaultdict
@@ -17,7 +19,6 @@ from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.counted import COUNTERS_SCHEMA, counters_record, ratios_of
 from pagebench.harness.environment import PAGEBENCH, commit, gpu_facts, versions
 from pagebench.kernels.device import Device
-from pagebench.kernels.registry import KernelError
 from pagebench.profiles import ncu
 from pagebench.profiles.counters import (
     CountError,
@@ -29,6 +30,7 @@ from pagebench.profiles.ncu import NcuError, Setting
 
 LAUNCHES = 2  # every cell is counted twice: what does not repeat is not used
 LEAST_COLD = 0.98  # of the distinct bytes, which a flushed cache must leave to DRAM
+GRACE_S = 5  # in which ncu must end after it was asked to
 PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
 
 
@@ -54,14 +56,16 @@ def profile(
     how = _how(chip_of(device.capability), setting, l2, launches)
     names = names_on(how["chip"], setting.metrics)
     facts = {"versions": versions(), **commit(), **gpu_facts(device)}
-    records, left = list[dict[str, Any]](), list(cells)
+    records, left, before = list[dict[str, Any]](), list(cells), None
     while left:
         child = _child(left, device, launches, l2, kernel_file)
         began = perf_counter()
         try:
             rows, told = profiled_rows(child, setting, names, keep, progress, left)
         except NcuError as error:
-            left = _survivors(left, error, bool(records), progress)
+            machine = _is_of_machine(error, before)
+            left = _survivors(left, error, machine, bool(records), progress)
+            before = error
             continue
         seconds = round(perf_counter() - began, 2)
         here = how | {"elapsed_s": seconds, "cells": len(left)}  # of this process
@@ -85,23 +89,39 @@ def _how(chip: str, setting: Setting, l2: str, launches: int) -> dict[str, Any]:
     }
 
 
+def _is_of_machine(error: NcuError, before: NcuError | None) -> bool:
+    """Whether no cell is to blame: ncu's own trouble, or twice the same words before any cell's.
+
+    A cell that kills its process dies without words.
+    """
+    if not isinstance(error, ProcessDied):
+        return True
+    return not error.told and str(error) == str(before) and ncu.ENDED not in str(error)
+
+
 def _survivors(
-    cells: Sequence[Cell], error: NcuError, counted: bool, progress: Callable[[str], None]
+    cells: Sequence[Cell],
+    error: NcuError,
+    machine: bool,
+    counted: bool,
+    progress: Callable[[str], None],
 ) -> list[Cell]:
     """Cells to count again after one killed the process: the first it said nothing of, or else
     one that crashed, for what that left behind.
 
     Raises where there are none, unless others were `counted`: those are kept.
     """
-    told = error.told if isinstance(error, ProcessDied) else {cell.name: {} for cell in cells}
+    told = error.told if isinstance(error, ProcessDied) else {}
     silent = [cell for cell in cells if cell.name not in told]
     crashed = [cell for cell in cells if told.get(cell.name, {}).get("status") == "crashed"]
-    culprit = next(iter(silent + crashed), None)
+    culprit = None if machine else next(iter(silent + crashed), None)
     left = [cell for cell in cells if culprit and cell is not culprit]
     if not (left or counted):
         raise error
-    lost = [culprit] if culprit else cells
-    progress(f"crashed: {', '.join(cell.name for cell in lost)}: {error}")
+    if culprit:
+        progress(f"crashed: {culprit.name}: {told.get(culprit.name, {}).get('reason', error)}")
+    else:
+        progress(f"not counted: {', '.join(cell.name for cell in cells)}: {error}")
     return left
 
 
@@ -124,9 +144,13 @@ def _records(
             progress(f"{said['status']}: {cell.name}: {said['reason']}{again}")
             continue
         try:
-            yield counters_record(cell, rows, said, how, facts)
-        except (CountError, KernelError) as error:
+            record = counters_record(cell, rows, said, how, facts)
+        except CountError as error:
             progress(f"wrong: {cell.name}: {error}")
+            continue
+        if failed := record["predicted"].get("failed"):
+            progress(f"{cell.name}: loads are not predicted: {failed}")
+        yield record
 
 
 def profiled_rows(
@@ -150,9 +174,18 @@ def profiled_rows(
             return [], told
         if code or not report.exists():
             raise _trouble(lines, told)
+        rows = ncu.parse(ncu.export_csv(tool, report), names)
         if keep:
-            shutil.copyfile(report, keep)
-        return ncu.parse(ncu.export_csv(tool, report), names), told
+            _keep(report, keep, progress)
+        return rows, told
+
+
+def _keep(report: Path, keep: Path, progress: Callable[[str], None]) -> None:
+    """Copy the report; what was counted stands where that fails."""
+    try:
+        shutil.copyfile(report, keep)
+    except OSError as error:
+        progress(f"--keep {keep}: {error.strerror}")
 
 
 def profile_single_pass(
@@ -249,8 +282,9 @@ def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[s
     """Run ncu and pass on what it is profiling: its exit status, and what it and the child said."""
     lines = []
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", process_group=0,
+    )  # fmt: skip
     assert process.stdout is not None
     try:
         for line in process.stdout:
@@ -259,9 +293,20 @@ def _run(words: list[str], progress: Callable[[str], None]) -> tuple[int, list[s
                 progress(f"profiled {match[1]} in {match[2]} passes")
         return process.wait(), lines
     except BaseException:
-        process.terminate()  # at which ncu ends what it profiles
-        process.wait()
+        _end(process)
         raise
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End ncu and what it profiles, which are a process group of their own."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(GRACE_S)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def _told(lines: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -38,7 +38,7 @@ class Loads:
 
     ldg: int | None = None
     decode_ldg: int | None = None
-    merge_bytes: int = 0
+    merge_bytes: int | None = 0
 
 
 class Adapter(Protocol):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import astuple
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from operator import index
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,11 +77,11 @@ def loads_of(
         return Loads()
     try:
         found = formula(shape, resolved, capability)
+        if not isinstance(found, Loads):
+            raise TypeError(f"it gives {type(found).__name__}; give adapter.Loads")
+        return Loads(*(count if count is None else index(count) for count in astuple(found)))
     except Exception as error:
-        raise KernelError(f"{name}.loads() crashed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Loads):
-        raise KernelError(f"{name}.loads() gives {type(found).__name__}; give adapter.Loads")
-    return found
+        raise KernelError(f"{name}.loads(): {type(error).__name__}: {error}") from error
 
 
 def is_kernel(name: str) -> bool:

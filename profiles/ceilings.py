@@ -68,15 +68,17 @@ def read_ceilings(record: Mapping[str, Any]) -> Ceilings:
 
 def _ceilings(record: Mapping[str, Any]) -> Ceilings:
     launch = record.get("launch_us")
-    return Ceilings(
-        tuple(Point(**point) for point in record["dram_read"]),
-        {
-            name: Rate(record[name]["value"], record[name]["saturated"])
-            for name in RATES
-            if name in record
-        },
-        launch and (launch["first"], launch["further"]),
-    )
+    points = tuple(Point(**point) for point in record["dram_read"])
+    rates = {
+        name: Rate(record[name]["value"], record[name]["saturated"])
+        for name in RATES
+        if name in record
+    }
+    reached = [*(point.gbps for point in points), *(rate.value for rate in rates.values())]
+    sizes = [point.bytes_read for point in points]
+    if not all(value > 0 for value in (*reached, *sizes)):
+        raise ValueError("a ceilings record is damaged: it reaches nothing")
+    return Ceilings(points, rates, launch and (launch["first"], launch["further"]))
 
 
 def bandwidth_at(points: Sequence[Point], bytes_read: int) -> float | None:

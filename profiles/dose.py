@@ -70,7 +70,8 @@ def explain(
     deltas = np.array([np.diff(counters[name]) for name in names], dtype=float).T
     scale = np.abs(deltas).max(axis=0)
     scaled = deltas / scale
-    costs = [way(steps, scaled) for way in (_least_squares, _least_worst)]
+    ways = (way(steps, scaled) for way in (_least_squares, _least_worst))
+    costs = [cost for cost in ways if cost is not None]
     fitting = [cost for cost in costs if _fit(steps, scaled, cost)]
     cost = (fitting or costs)[0] / scale
     given = deltas @ cost
@@ -95,8 +96,11 @@ def _least_squares(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
     return cost
 
 
-def _least_worst(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
-    """Costs, none negative, whose worst miss is the least: if any fit, these do."""
+def _least_worst(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray | None:
+    """Costs, none negative, whose worst miss is the least: if any fit, these do.
+
+    None where steps without width cannot all be met.
+    """
     from scipy.optimize import linprog
 
     below = np.array([[max(step.middle_us - step.low_us, 1e-9)] for step in steps])
@@ -104,8 +108,8 @@ def _least_worst(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
     middle = np.array([step.middle_us for step in steps])
     rows = np.block([[deltas, -above], [-deltas, -below]])
     goal = np.r_[np.zeros(deltas.shape[1]), 1.0]
-    cost: np.ndarray = linprog(goal, rows, np.r_[middle, -middle]).x[:-1]
-    return cost
+    found = linprog(goal, rows, np.r_[middle, -middle]).x
+    return None if found is None else np.asarray(found[:-1])
 
 
 def explanations(

@@ -8,6 +8,7 @@ machine; one with `breaks_on` says `broken` instead. With `hangs` it goes on for
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -32,7 +33,8 @@ else:
         sys.exit(11)
     print("\n".join(PLAN["broken"] if breaks else PLAN["say"]), flush=True)
     if "hangs" in PLAN:
-        Path(__file__).with_name("pid").write_text(str(os.getpid()))
+        child = subprocess.Popen(["sleep", str(PLAN["hangs"])])  # as what ncu profiles
+        Path(__file__).with_name("pids").write_text(f"{os.getpid()} {child.pid} end")
         time.sleep(PLAN["hangs"])
     report = Path(ARGUMENTS[ARGUMENTS.index("--export") + 1].replace("%%", "%"))
     if PLAN["report"]:

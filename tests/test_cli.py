@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,22 @@ def test_a_process_of_its_own_takes_no_module_from_where_one_works(tmp_path: Pat
     (tmp_path / "typer.py").write_text("raise SystemExit('not the one installed')")
     done = pagebench("list", cwd=tmp_path, PYTHONSAFEPATH="")
     assert done.returncode == 0, done.stderr
+
+
+def test_what_was_printed_before_another_file_failed_reaches_the_pipe() -> None:
+    """Buffered, as stdout to a pipe is."""
+    code = (
+        "from pagebench.harness import cli\n"
+        "def app(**_):\n"
+        "    print('a card')\n"
+        "    raise OSError(28, 'No space left on device', 'b.json')\n"
+        "cli.app = app\n"
+        "cli.main()"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, "a card\n")
+    assert done.stderr == "b.json: No space left on device\n"
 
 
 @pytest.mark.parametrize(("words", "says"), BAD, ids=lambda value: " ".join(value)[:40])

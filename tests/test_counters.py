@@ -632,14 +632,28 @@ def test_a_kernel_from_elsewhere_may_say_what_it_loads(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("formula", "says"), [
-    (lambda shape: 1 / 0, r"own\.loads\(\) crashed: ZeroDivisionError"),
-    (lambda shape: 7, r"own\.loads\(\) gives int; give adapter\.Loads"),
+    (lambda shape: 1 / 0, r"own\.loads\(\): ZeroDivisionError"),
+    (lambda shape: 7, r"own\.loads\(\): TypeError: it gives int; give adapter\.Loads"),
+    (lambda shape: Loads("8"), r"own\.loads\(\): TypeError"),  # type: ignore[arg-type]
 ])  # fmt: skip
-def test_a_formula_that_fails_is_one_line(
+def test_a_formula_that_fails_is_said_beside_what_is_predicted_without_it(
     formula: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cell = own_kernel(monkeypatch, formula)
     with pytest.raises(KernelError, match=says):
-        predict_counters(own_kernel(monkeypatch, formula), {"kernel": "own"}, {})
+        loads_of("own", cell.shape, {"kernel": "own"}, None)
+    found = predict_counters(cell, {"kernel": "own"}, {})
+    assert (found["ldg"], found["dram_read_bytes"]) == (None, None)
+    assert re.match(says, found["failed"])
+
+
+def test_a_formula_may_count_with_numpy_and_not_know_what_a_merge_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell = own_kernel(monkeypatch, lambda shape: Loads(shape.lengths().sum(), merge_bytes=None))
+    found = predict_counters(cell, {"kernel": "own"}, {})
+    assert json.loads(json.dumps(found))["ldg"] == 8 * 4096
+    assert found["dram_read_bytes"] is None
 
 
 def test_a_block_that_is_no_whole_number_of_warps_has_one_more() -> None:
@@ -906,6 +920,15 @@ def test_a_baseline_is_written_whole_or_not_at_all(
         baseline.save(path, counted_kernels(BOTH[0]))
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_that_a_baseline_could_not_take_its_place_is_known_before_counting(tmp_path: Path) -> None:
+    (tmp_path / "b.json.part").mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        baseline.prepare(tmp_path / "b.json", None)
+    (tmp_path / "b.json.part").rmdir()
+    assert baseline.prepare(tmp_path / "b.json", None) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_baseline_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from fakes import pagebench
 from pagebench.harness import attack as attacks
+from pagebench.harness import cli_judge, store
 from pagebench.harness import interleave as interleaving
-from pagebench.harness import store
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import LADDERS, Ladder, planted_contrasts, spin_ns
 from pagebench.harness.dose import conclusion, dose_of, follows, sentences
+from pagebench.harness.environment import bandwidth_of
 from pagebench.harness.group import build_order
 from pagebench.harness.interleave import Interleaved, interleave
 from pagebench.harness.run import Options
@@ -73,6 +74,11 @@ def test_a_cost_that_gives_every_step_is_found_where_least_squares_misses_one() 
     assert found.fits
     assert 0.9 <= found.us_per_count[0] <= 1.0
     assert not explain([*flat[:2], Step(1.1, 2.0, 2.9)], {"ldg": [0.0, 1, 2, 3]}, ("ldg",)).fits
+
+
+def test_steps_without_width_that_no_cost_gives_are_told_so() -> None:
+    found = explain([Step(0, 0, 0), Step(5, 5, 5)], {"ldg": [400.0, 200.0, 100.0]}, ("ldg",))
+    assert not found.fits
 
 
 def test_a_counter_that_moves_once_has_a_cost_that_nothing_tests() -> None:
@@ -249,6 +255,17 @@ def test_recorded_attacks_follow_from_their_variants(name: str) -> None:
     assert words == {"context": "scales", "kernel": "reverses"}
 
 
+@pytest.mark.parametrize("rate", [{"gbps": None}, {"gbps": 0.0}, {"gbps": "x"}])
+def test_damaged_ceilings_are_refused_before_anything_is_timed(
+    rate: dict[str, Any], tmp_path: Path
+) -> None:
+    point = {"bytes_read": 2**20, "saturated": True} | rate
+    line = {"kind": "ceilings", "schema": 1, "gpu": "g", "dram_read": [point], "environment": {}}
+    store.append_line(tmp_path / "c.jsonl", line)
+    with pytest.raises(ValueError, match="a ceilings record is damaged"):
+        cli_judge._files([tmp_path / "c.jsonl"], [], "both cells")
+
+
 # --- the self-test ----------------------------------------------------------------------------
 
 
@@ -301,6 +318,7 @@ def test_the_planted_wait_is_one_per_cent_of_the_call_on_any_gpu(gbps: float, ns
 
 
 def test_the_planted_wait_of_a_gpu_that_does_not_say_is_as_on_an_h200() -> None:
+    assert bandwidth_of(CPU) is None
     assert planted_contrasts()[-1].other.endswith("_y2500")
 
 

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from pagebench.harness import calibrate, cli_count, counting, profile, store
+from pagebench.harness.card import counters_card
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting import Wanted, count
 from pagebench.kernels.device import Device
+from pagebench.kernels.registry import find_kernel
 from pagebench.profiles.metrics import METRICS, SINGLE_PASS, names_on
 from pagebench.profiles.ncu import NcuError
 
@@ -161,12 +163,31 @@ def test_an_old_report_is_not_read_as_a_new_one(fake: Fake, tmp_path: Path) -> N
         count(wanted(keep=Path("old.ncu-rep")), str)
 
 
-def test_an_old_report_outlives_a_count_that_failed(fake: Fake, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [({"report": False}, "no kernel matched"), ({"pages": {"": "no page"}}, "no raw CSV page")],
+)
+def test_an_old_report_outlives_a_count_that_failed(
+    plan: dict[str, Any], says: str, fake: Fake, tmp_path: Path
+) -> None:
     (tmp_path / "old.ncu-rep").write_text("old")
-    fake("==WARNING== No kernels were profiled.", report=False)
-    with pytest.raises(ValueError, match="no kernel matched"):
+    fake("==WARNING== No kernels were profiled.", **plan)
+    with pytest.raises(ValueError, match=says):
         count(wanted(keep=Path("old.ncu-rep")), str)
     assert (tmp_path / "old.ncu-rep").read_text() == "old"
+
+
+def test_a_report_that_cannot_be_kept_costs_no_count(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    fake()
+    monkeypatch.setattr(profile.shutil, "copyfile", full)
+    said: list[str] = []
+    assert len(count(wanted(keep=Path("r.ncu-rep")), said.append)) == 1
+    assert "--keep r.ncu-rep: No space left on device" in said
 
 
 def test_the_report_that_is_kept_is_of_the_first_process_that_counted(
@@ -248,7 +269,45 @@ def test_a_process_that_dies_after_its_last_word_is_laid_to_the_cell_that_crashe
     said: list[str] = []
     (record,) = count(wanted("card", NAME, "xqa_shared_p64"), said.append)
     assert record["cell"] == NAME
-    assert any(line.startswith("crashed: xqa_shared_p64: ") for line in said)
+    assert "crashed: xqa_shared_p64: illegal address" in said
+
+
+@pytest.mark.parametrize("words", [
+    '==ERROR== Failed to prepare kernel for profiling\n==ERROR== Unknown Error on device 0.',
+    "ModuleNotFoundError: No module named 'flashinfer'",
+])  # fmt: skip
+def test_what_ends_two_processes_before_any_cell_is_no_cells_fault(words: str, fake: Fake) -> None:
+    commands = fake(words, "==ERROR== The application returned an error code (1).", report=False,
+                    code=1)  # fmt: skip
+    cells = [f"xqa_shared_p{page}" for page in (16, 32, 64, 128)]
+    with pytest.raises(ValueError, match=r"Unknown Error|ModuleNotFoundError"):
+        count(wanted("card", *cells), str)
+    assert len(commands.read_text().splitlines()) == 2
+
+
+def test_cells_that_kill_their_process_without_a_word_are_each_laid_to_themselves(
+    fake: Fake,
+) -> None:
+    commands = fake(TOLD, dies_on="--l2")
+    cells = [f"xqa_shared_p{page}" for page in (16, 32, 64)]
+    said: list[str] = []
+    with pytest.raises(ValueError, match="returned an error code"):
+        count(wanted("card", *cells), said.append)
+    assert len(commands.read_text().splitlines()) == 3
+
+
+def test_a_formula_that_fails_costs_its_prediction_and_no_count(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake()
+    monkeypatch.setattr(type(find_kernel("xqa")), "loads", lambda *_: 1 / 0)
+    said: list[str] = []
+    (record,) = count(wanted(), said.append)
+    assert record["total"]["ldg"]["value"] == 407_552
+    assert record["predicted"]["ldg"] is None
+    failed = "xqa.loads(): ZeroDivisionError: division by zero"
+    assert f"{NAME}: loads are not predicted: {failed}" in said
+    assert failed in counters_card(record)
 
 
 def test_a_later_process_that_dies_leaves_what_was_counted(fake: Fake) -> None:
@@ -274,17 +333,30 @@ def test_cells_behind_one_that_broke_the_device_are_counted_in_another_process(f
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def is_alive(pid: str) -> bool:
+    """A process without a parent that waits for it stays a zombie (state Z) for a while."""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_an_interrupt_ends_ncu_too(fake: Fake) -> None:
-    pid = fake('==PROF== Profiling "kernel_mha" - 0: 0% - 6 passes', hangs=20).with_name("pid")
+    pids = fake('==PROF== Profiling "kernel_mha" - 0: 0% - 6 passes', hangs=20).with_name("pids")
 
     def interrupt(line: str) -> None:
-        while not pid.exists():
+        while not pids.exists() or not pids.read_text().endswith("end"):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         count(wanted(), interrupt)
-    assert not Path("/proc", pid.read_text()).exists()
+    tool, child, _ = pids.read_text().split()
+    assert not is_alive(tool)
+    ends = time.monotonic() + 5
+    while is_alive(child) and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert not is_alive(child)
 
 
 @pytest.mark.parametrize("symbols", [["merge"], ["kernel_mha", "merge"]])
@@ -479,6 +551,35 @@ def test_calibrate_finds_a_file_that_it_cannot_write_before_it_counts(
     monkeypatch.setattr(calibrate, "calibrate", lambda *given: pytest.fail("it counted"))
     with pytest.raises(ValueError, match="Is a directory"):
         cli_count.calibrate(out=tmp_path)
+
+
+def test_what_ncu_cannot_count_is_neither_right_nor_wrong(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "gpu_facts", lambda device: FACTS)
+    monkeypatch.setattr(calibrate, "kernels_on", lambda capability: ("cal_ldg",))
+    page = edited(symbol="cal_ldg", dram_read_bytes="n/a", ldg="32,768")
+    fake(pages={"": page})
+    said: list[str] = []
+    record = calibrate.calibrate(GPU, said.append)
+    assert "dram_read_bytes" not in {**record["seen"]["cal_ldg"], **record["expected"]["cal_ldg"]}
+    assert "ncu cannot count here: dram_read_bytes" in said
+    assert "dram_read_bytes" not in calibrate.distrusted(record)
+    assert any(line.startswith("ldg: ") for line in record["disagree"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seen": {}},
+        {"seen": {"cal_ldg": {"ldg": ["x", 1]}}},
+        {"expected": {"cal_ldg": {"no such counter": 1}}},
+    ],
+)
+def test_a_damaged_calibration_is_passed_over(changes: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    store.append_line(file, wrong_calibration("ldg", ncu="1") | changes)
+    assert calibrate.newest(GPU.name, "1", (file,)) is None
 
 
 def test_a_calibration_line_of_another_making_is_passed_over(tmp_path: Path) -> None:
