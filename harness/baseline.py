@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pagebench.harness.store import make_folder_of
+from pagebench.harness.store import check_writable, make_folder_of
 from pagebench.profiles.metrics import METRICS
 
 BASELINE_SCHEMA = 1
@@ -69,17 +69,6 @@ def _part(path: Path) -> Path:
     """Where a baseline is written before it takes its place; a link stays one."""
     path = path.resolve()
     return path.with_name(f"{path.name}.part")
-
-
-def check_writable(path: Path) -> None:
-    """OSError or ValueError now, and not after everything was counted."""
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise ValueError(f"{path}: not a regular file")
-    make_folder_of(path)
-    existed = path.exists()
-    path.open("a").close()
-    if not existed:
-        path.unlink()
 
 
 def prepare(saved: Path | None, checked: Path | None) -> Counts | None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pagebench.harness import report, store
 from pagebench.harness.ceilings import diagnose, newest_ceilings
 from pagebench.harness.cell import Cell
-from pagebench.harness.counted import State, newest_counters, predicted_anew, same_binary
+from pagebench.harness.counted import (
+    State,
+    decode_over_predicted,
+    newest_counters,
+    over_predicted,
+    predicted_anew,
+    same_binary,
+)
 from pagebench.harness.record import Record
 from pagebench.profiles.ceilings import RATES, bandwidth_at
-from pagebench.profiles.counters import RATIO_OF, unstable
+from pagebench.profiles.counters import median_of, ratio_repeats
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
@@ -26,8 +32,7 @@ def counters_table(record: dict[str, Any]) -> list[tuple[str, ...]]:
     predicted, and whether it repeated."""
     rows = []
     for name, entry in record["total"].items():
-        wanted = record["predicted"].get(name)
-        ratio = f"{entry['value'] / wanted:.4f}" if wanted else ""
+        ratio = _share(over_predicted(record, name))
         if name in record.get("off", ()):
             ratio += " off"
         rows.append((name, *_of_kernels(record, name), f"{entry['value']:,.0f}", metric(name).unit,
@@ -35,7 +40,7 @@ def counters_table(record: dict[str, Any]) -> list[tuple[str, ...]]:
     blank = [""] * len(_of_kernels(record, ""))
     rows += [
         (name, *blank, value if isinstance(value, str) else f"{value:.2f}", "", "",
-         _ratio_repeats(record, name))
+         "stable" if ratio_repeats(record["total"], name) else "unstable")
         for name, value in record["ratios"].items()
     ]  # fmt: skip
     return rows
@@ -45,8 +50,8 @@ def _of_kernels(record: dict[str, Any], name: str) -> list[str]:
     """A counter's median in each kernel of a call of several."""
     if len(record["kernels"]) == 1:
         return []
-    columns = [kernel["values"].get(name) or [None] for kernel in record["kernels"]]
-    return ["" if None in values else f"{median(values):,.0f}" for values in columns]
+    columns = [median_of(kernel, name) for kernel in record["kernels"]]
+    return ["" if value is None else f"{value:,.0f}" for value in columns]
 
 
 def _repeats(record: dict[str, Any], entry: dict[str, Any]) -> str:
@@ -55,9 +60,8 @@ def _repeats(record: dict[str, Any], entry: dict[str, Any]) -> str:
     return "stable" if entry["stable"] else f"unstable ({_spread(entry['spread'])})"
 
 
-def _ratio_repeats(record: dict[str, Any], name: str) -> str:
-    parts = [record["total"].get(part) for part in RATIO_OF[name]]
-    return "stable" if all(part and part["stable"] for part in parts) else "unstable"
+def _share(of_predicted: float | None) -> str:
+    return "" if of_predicted is None else f"{of_predicted:.4f}"
 
 
 def _spread(share: float) -> str:
@@ -67,32 +71,26 @@ def _spread(share: float) -> str:
 def kernel_lines(record: dict[str, Any]) -> list[str]:
     """Lines for each kernel: symbol, launch, occupancy, rates; LDG where it was predicted apart."""
     lines = [line for kernel in record["kernels"] for line in _kernel(kernel)]
-    predicted = record["predicted"].get("decode_ldg")
-    counted = record["kernels"][0]["values"].get("ldg", [None])[0]
-    if predicted and counted:
-        lines.append(f"  decode ldg {counted:,.0f}, {counted / predicted:.4f} of predicted")
+    share = decode_over_predicted(record)
+    if share is not None:
+        counted = record["kernels"][0]["values"]["ldg"][0]
+        lines.append(f"  decode ldg {counted:,.0f}, {_share(share)} of predicted")
     return lines
 
 
 def _kernel(kernel: dict[str, Any]) -> list[str]:
     facts = [f"grid {kernel['grid']}", f"block {kernel['block']}", *_resources(kernel["launch"])]
-    shaky = unstable(kernel["values"])
+    shaky = kernel["unstable"]
     rates = [
         f"{name.removesuffix('_pct')} {rate:.1f} %{' (unstable)' if name in shaky else ''}"
         for name in SHOWN_RATES
-        if (rate := median_rate(kernel, name)) is not None
+        if (rate := median_of(kernel, name)) is not None
     ]
     return [
         f"  {short_symbol(kernel['symbol'])}",
         f"    {', '.join(facts)}",
         f"    {', '.join(rates)}",
     ]
-
-
-def median_rate(kernel: dict[str, Any], name: str) -> float | None:
-    """A rate of one kernel over its launches; None where a launch lacks it."""
-    values = kernel["values"].get(name) or [None]
-    return None if None in values else median(values)
 
 
 def short_symbol(symbol: str) -> str:
@@ -179,23 +177,20 @@ def counters_row(record: dict[str, Any], timings: Sequence[Record] = ()) -> tupl
 
     GB/s is DRAM bytes over the cell's time, where `timings` has one of that GPU and state.
     """
-    total, predicted = record["total"], record["predicted"]
+    total = record["total"]
 
     def value(name: str, scale: float = 1, digits: int = 0) -> str:
         return f"{total[name]['value'] / scale:,.{digits}f}" if name in total else ""
 
-    def share(name: str) -> str:
-        known = name in total and predicted.get(name)
-        return f"{total[name]['value'] / predicted[name]:.4f}" if known else ""
-
-    decode, counted = predicted.get("decode_ldg"), record["kernels"][0]["values"].get("ldg")
-    apart = f"{counted[0] / decode:.4f} of the decode kernel's" if decode and counted else ""
+    decode = _share(decode_over_predicted(record))
+    apart = f"{decode} of the decode kernel's" if decode else ""
     hit = record["ratios"].get("l2_hit_pct")
     how = record["how"]
     return (
         record["cell"], f"{how.get('l2', 'unknown')}, {how.get('replay_mode', 'imported')}",
-        value("ldg"), share("ldg") or apart, value("ldgsts"), value("local_loads"),
-        value("dram_read_bytes", 1e6, 1), share("dram_read_bytes"), _busy(record),
+        value("ldg"), _share(over_predicted(record, "ldg")) or apart, value("ldgsts"),
+        value("local_loads"), value("dram_read_bytes", 1e6, 1),
+        _share(over_predicted(record, "dram_read_bytes")), _busy(record),
         _over_time(record, timings),
         f"{hit:.1f}" if isinstance(hit, float) else str(hit or ""),
         ", ".join(name for name, entry in total.items() if not entry["stable"]),
@@ -204,7 +199,7 @@ def counters_row(record: dict[str, Any], timings: Sequence[Record] = ()) -> tupl
 
 def _busy(record: dict[str, Any]) -> str:
     """DRAM busy in the call's first kernel, which nearly is the call."""
-    busy = median_rate(record["kernels"][0], "dram_busy_pct")
+    busy = median_of(record["kernels"][0], "dram_busy_pct")
     return "" if busy is None else f"{busy:.1f}"
 
 

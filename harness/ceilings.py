@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pagebench.harness import store
@@ -29,6 +28,7 @@ from pagebench.profiles.ceilings import (
     rate_entry,
     read_ceilings,
 )
+from pagebench.profiles.counters import median_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,10 +194,10 @@ def diagnose(
 
 def _l2_slice(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """How busy the L2 slices were in the call's first kernel, if that is nearly all of the call."""
-    values = kernels[0]["values"].get("l2_slice_pct")
+    share = median_of(kernels[0], "l2_slice_pct")
     executed = [(each["values"].get("instructions") or [None])[0] for each in kernels]
-    if not values or None in values or None in executed:
+    if share is None or None in executed:
         return None
     if executed[0] < NEARLY_ALL * sum(executed):
         return None
-    return {"value": median(values), "stable": "l2_slice_pct" not in kernels[0].get("unstable", ())}
+    return {"value": share, "stable": "l2_slice_pct" not in kernels[0].get("unstable", ())}

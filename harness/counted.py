@@ -226,6 +226,19 @@ def _of_launches(record: dict[str, Any], name: str) -> list[float]:
     return [float(sum(values)) for values in zip(*columns, strict=True)]
 
 
+def over_predicted(record: Mapping[str, Any], name: str) -> float | None:
+    """A counter of the call over its prediction; None where either is not known."""
+    wanted, entry = record["predicted"].get(name), record["total"].get(name)
+    return float(entry["value"] / wanted) if wanted and entry else None
+
+
+def decode_over_predicted(record: Mapping[str, Any]) -> float | None:
+    """The same of the decode kernel's LDG, which may be predicted where the call's is not."""
+    wanted = record["predicted"].get("decode_ldg")
+    counted = record["kernels"][0]["values"].get("ldg", [None])[0]
+    return float(counted / wanted) if wanted and counted else None
+
+
 def off(measured: Mapping[str, float], predicted: Mapping[str, Any]) -> list[str]:
     """Counters whose measurement over prediction is further from 1 than its margin."""
     margins = {"ldg": (LDG_MARGIN, 0.0), "dram_read_bytes": (DRAM_MARGIN, OWN_BYTES)}

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagebench.harness.baseline import check_writable
 from pagebench.harness.calibrate import distrusted, newest
 from pagebench.harness.cell import Cell
 from pagebench.harness.counted import without
 from pagebench.harness.profile import audit_flush, imported, profile, profile_single_pass
+from pagebench.harness.store import check_writable
 from pagebench.kernels.device import Device
 from pagebench.profiles import report
 from pagebench.profiles.counters import CountError
@@ -42,7 +42,7 @@ def count(wanted: Wanted, progress: Callable[[str], None]) -> list[dict[str, Any
 def as_value_error(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except (NcuError, CountError, RuntimeError) as error:
+    except RuntimeError as error:
         raise ValueError(str(error)) from error
 
 

@@ -20,11 +20,7 @@ from pagebench.harness.counted import COUNTERS_SCHEMA, counters_record, ratios_o
 from pagebench.harness.environment import PAGEBENCH, commit, gpu_facts, versions
 from pagebench.kernels.device import Device
 from pagebench.profiles import ncu
-from pagebench.profiles.counters import (
-    CountError,
-    KernelRow,
-    unstable,
-)
+from pagebench.profiles.counters import CountError, KernelRow, unstable
 from pagebench.profiles.metrics import SINGLE_PASS, chip_of, names_on
 from pagebench.profiles.ncu import NcuError, Setting
 
@@ -63,9 +59,11 @@ def profile(
         try:
             rows, told = profiled_rows(child, setting, names, keep, progress, left)
         except NcuError as error:
-            machine = _is_of_machine(error, before)
-            left = _survivors(left, error, machine, bool(records), progress)
-            before = error
+            culprit, before = _culprit(left, error, before), error
+            if not records and (culprit is None or len(left) == 1):
+                raise
+            progress(_blamed(culprit, left, error))
+            left = [cell for cell in left if culprit and cell is not culprit]
             continue
         seconds = round(perf_counter() - began, 2)
         here = how | {"elapsed_s": seconds, "cells": len(left)}  # of this process
@@ -89,40 +87,28 @@ def _how(chip: str, setting: Setting, l2: str, launches: int) -> dict[str, Any]:
     }
 
 
-def _is_of_machine(error: NcuError, before: NcuError | None) -> bool:
-    """Whether no cell is to blame: ncu's own trouble, or twice the same words before any cell's.
+def _culprit(cells: Sequence[Cell], error: NcuError, before: NcuError | None) -> Cell | None:
+    """What ended the process: the first cell it said nothing of, or else one that crashed, for
+    what that left behind.
 
-    A cell that kills its process dies without words.
+    None where no cell is to blame: ncu's own trouble, or twice the same words before any cell's,
+    for a cell that kills its process dies without words.
     """
     if not isinstance(error, ProcessDied):
-        return True
-    return not error.told and str(error) == str(before) and ncu.ENDED not in str(error)
+        return None
+    if not error.told and str(error) == str(before) and ncu.ENDED not in str(error):
+        return None
+    silent = [cell for cell in cells if cell.name not in error.told]
+    crashed = [c for c in cells if error.told.get(c.name, {}).get("status") == "crashed"]
+    return next(iter(silent + crashed), None)
 
 
-def _survivors(
-    cells: Sequence[Cell],
-    error: NcuError,
-    machine: bool,
-    counted: bool,
-    progress: Callable[[str], None],
-) -> list[Cell]:
-    """Cells to count again after one killed the process: the first it said nothing of, or else
-    one that crashed, for what that left behind.
-
-    Raises where there are none, unless others were `counted`: those are kept.
-    """
-    told = error.told if isinstance(error, ProcessDied) else {}
-    silent = [cell for cell in cells if cell.name not in told]
-    crashed = [cell for cell in cells if told.get(cell.name, {}).get("status") == "crashed"]
-    culprit = None if machine else next(iter(silent + crashed), None)
-    left = [cell for cell in cells if culprit and cell is not culprit]
-    if not (left or counted):
-        raise error
-    if culprit:
-        progress(f"crashed: {culprit.name}: {told.get(culprit.name, {}).get('reason', error)}")
-    else:
-        progress(f"not counted: {', '.join(cell.name for cell in cells)}: {error}")
-    return left
+def _blamed(culprit: Cell | None, cells: Sequence[Cell], error: NcuError) -> str:
+    """A line of what was lost, and why: in the cell's own words where it had any."""
+    if culprit is None:
+        return f"not counted: {', '.join(cell.name for cell in cells)}: {error}"
+    said = error.told.get(culprit.name, {}) if isinstance(error, ProcessDied) else {}
+    return f"crashed: {culprit.name}: {said.get('reason', error)}"
 
 
 def _is_lost(said: dict[str, Any] | None) -> bool:

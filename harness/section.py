@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from pagebench.harness import report, seed
+from pagebench.harness.counted import over_predicted
 from pagebench.harness.figures import Figure, Ratio
 from pagebench.harness.recorded import Line, Timed
-from pagebench.profiles.counters import RATIO_OF
+from pagebench.profiles.counters import median_of, ratio_repeats
 
 QUOTIENT = (
     "A ratio's brackets are the quotients of both intervals' ends: it compares separate calls, "
@@ -174,11 +174,9 @@ def total(line: Line | None, name: str, scale: float = 1, digits: int = 0) -> st
     return f"{entry['value'] / scale:,.{digits}f}{'' if entry['stable'] else ' *'}"
 
 
-def over_predicted(line: Line | None, name: str) -> str:
-    wanted = line and line["predicted"].get(name)
-    if not line or not wanted or name not in line["total"]:
-        return ""
-    return f"{line['total'][name]['value'] / wanted:.4f}"
+def of_predicted(line: Line | None, name: str) -> str:
+    share = over_predicted(line, name) if line else None
+    return "" if share is None else f"{share:.4f}"
 
 
 def _ratio_of(line: Line | None, name: str) -> str:
@@ -186,8 +184,7 @@ def _ratio_of(line: Line | None, name: str) -> str:
     value = line and line["ratios"].get(name)
     if not line or not isinstance(value, float):
         return str(value or "")
-    stable = all(line["total"].get(part, {"stable": False})["stable"] for part in RATIO_OF[name])
-    return f"{value:.1f}{'' if stable else ' *'}"
+    return f"{value:.1f}{'' if ratio_repeats(line['total'], name) else ' *'}"
 
 
 def l2_hit(line: Line | None) -> str:
@@ -200,10 +197,10 @@ def sectors(line: Line | None) -> str:
 
 def rate(line: Line | None, name: str) -> str:
     """A rate of the call's first kernel, the decode kernel."""
-    kernel = line["kernels"][0] if line else {}
-    values = [value for value in kernel.get("values", {}).get(name, ()) if value is not None]
-    mark = " *" if name in kernel.get("unstable", ()) else ""
-    return f"{median(values):.1f}{mark}" if values else ""
+    found = median_of(line["kernels"][0], name) if line else None
+    if not line or found is None:
+        return ""
+    return f"{found:.1f}{' *' if name in line['kernels'][0]['unstable'] else ''}"
 
 
 def files_of(timed: Iterable[Timed]) -> str:

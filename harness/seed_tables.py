@@ -23,7 +23,7 @@ from pagebench.harness.section import (
     l2_hit,
     note,
     notes_of,
-    over_predicted,
+    of_predicted,
     percent,
     rate,
     ratio,
@@ -160,7 +160,7 @@ def nsight(recorded: Recorded) -> Section:
                        )  # fmt: skip
     rows = tuple(
         (cell, rate(line, "dram_busy_pct"), l2_hit(line), sectors(line), total(line, "ldg"),
-         total(line, "dram_read_bytes", 1e6, 1), over_predicted(line, "dram_read_bytes"))
+         total(line, "dram_read_bytes", 1e6, 1), of_predicted(line, "dram_read_bytes"))
         for cell, line in counted.items()
     )  # fmt: skip
     table = table_of("Counters of a call; rates of its decode kernel", NSIGHT, rows,
@@ -348,7 +348,7 @@ def _page_row(found: Pages, page: int) -> tuple[str, ...]:
     shown = timed and report.row(timed.record)
     return (
         str(page), time_text(timed), interval_text(timed), found.time_ratio(page),
-        total(line, "ldg"), over_predicted(line, "ldg"), found.ldg_ratio(page),
+        total(line, "ldg"), of_predicted(line, "ldg"), found.ldg_ratio(page),
         total(line, "local_loads"), l2_hit(line), rate(line, "dram_busy_pct"),
         f"{timed.gbps:.0f}" if timed else "",
         f"{shown.of_nominal:.1%}" if shown and shown.of_nominal else "",

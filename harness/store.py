@@ -161,18 +161,28 @@ def _read_line(line: str, where: str) -> Record | None:
         raise StoreError(f"{where}: {error}") from error
 
 
-def check_appendable(path: Path) -> None:
-    """Refuse a file that cannot be written or holds something else, before anything is run."""
+def check_writable(path: Path) -> None:
+    """OSError or StoreError before anything is run, and not when the file is to be written.
+
+    A file that is not there yet is not left behind.
+    """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise StoreError(f"{path}: not a regular file")
+    make_folder_of(path)
+    existed = path.exists()
+    path.open("a").close()
+    if not existed:
+        path.unlink()
+
+
+def check_appendable(path: Path) -> None:
+    """Refuse a file that cannot be written or holds something else, before anything is run."""
+    first = ""
     try:
-        make_folder_of(path)
-        existed = path.exists()
-        with path.open("a+", encoding="utf-8") as file:
-            file.seek(0)
-            first = file.readline()
-        if not existed:
-            path.unlink()
+        check_writable(path)
+        if path.exists():
+            with path.open(encoding="utf-8") as file:
+                first = file.readline()
     except UnicodeDecodeError as error:
         raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
     except OSError as error:

@@ -88,6 +88,17 @@ RATIO_OF = {
 }
 
 
+def ratio_repeats(total: Mapping[str, Mapping[str, Any]], name: str) -> bool:
+    """Whether both counters of a ratio are there and repeated."""
+    return all(part in total and total[part]["stable"] for part in RATIO_OF[name])
+
+
+def median_of(kernel: Mapping[str, Any], name: str) -> float | None:
+    """A counter's or rate's median over a recorded kernel's launches; None where one lacks it."""
+    values = kernel["values"].get(name) or [None]
+    return None if None in values else median(values)
+
+
 def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
     """What follows from counts: hit rate and sectors a request, where they are defined."""
     found: dict[str, float | str] = {}

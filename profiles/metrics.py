@@ -130,5 +130,9 @@ def names_on(chip: str, wanted: tuple[str, ...] | None = None) -> dict[str, str]
     return {name: ncu for name, ncu in found.items() if ncu and (wanted is None or name in wanted)}
 
 
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
 def metric(name: str) -> Metric:
-    return next(metric for metric in METRICS if metric.name == name)
+    """The counter of that name; KeyError where there is none."""
+    return _BY_NAME[name]

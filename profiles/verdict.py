@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pagebench.profiles.counters import ratio_repeats, ratios
+
 WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
 # What is device work. The time is not in it, nor how busy a unit was: that follows from the time.
 WORK = (
@@ -83,11 +85,10 @@ def _ratio(value: float, over: float) -> float | None:
 
 def _with_hit_rate(total: Mapping[str, Mapping[str, float]]) -> Mapping[str, Mapping[str, float]]:
     """The L2 hit rate beside its counts; as stable as both of them."""
-    hits, misses = total.get("l2_hits"), total.get("l2_misses")
-    if hits is None or misses is None or not hits["value"] + misses["value"]:
+    rate = ratios({name: entry["value"] for name, entry in total.items()}).get("l2_hit_pct")
+    if not isinstance(rate, float):
         return total
-    rate = 100 * hits["value"] / (hits["value"] + misses["value"])
-    return {**total, "l2_hit_pct": {"value": rate, "stable": hits["stable"] and misses["stable"]}}
+    return {**total, "l2_hit_pct": {"value": rate, "stable": ratio_repeats(total, "l2_hit_pct")}}
 
 
 def differs(name: str, one: float, other: float) -> bool:
