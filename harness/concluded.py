@@ -175,7 +175,7 @@ PATH = (
     "Critical paths of B, us: what the counted work would take alone at each measured ceiling. T "
     "is the launch plus the longest of the others; where it explains less than 90 % of the time, "
     "latency binds. * by a counter that did not repeat, ^ under a ceiling that may be higher, "
-    "‡ the share of the time that the unit was busy."
+    "‡ the share of the time, less launches, that the unit was busy."
 )
 MARKS = {"unstable": " *", "unsaturated": " ^", "by_share": " ‡"}
 
