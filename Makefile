@@ -60,12 +60,12 @@ test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests
 	$(ENTER) $(BIN)pytest -q
 
 # The real packages, unpacked beside each other: adapters' calls are bound against both.
-build/flashinfer/%/.ready: harness/offline.py | $(READY)
+build/flashinfer/%/.ready: harness/instruments/offline.py | $(READY)
 ifdef OFFLINE
 	mkdir -p $(@D) && touch $@
 else
 	rm -rf $(@D) && mkdir -p $(@D)
-	.venv/bin/python -c "from pathlib import Path; from pagebench.harness.offline import unpack_flashinfer; \
+	.venv/bin/python -c "from pathlib import Path; from pagebench.harness.instruments.offline import unpack_flashinfer; \
 	  unpack_flashinfer('$*', '3.11', Path('$(@D)'), sources=False)"
 	rm -f $(@D)/*.whl && touch $@
 endif
@@ -86,7 +86,7 @@ build/types:
 	for room in kernels harness layouts profiles; do ln -sfn $(CURDIR)/$$room $@/pagebench/$$room; done
 
 offline-bundle: $(READY)  ## make .gpubox/ for a GPU machine without a package index (ARCH=9.0a prebuilds)
-	.venv/bin/python -c "from pagebench.harness.offline import main; main()"
+	.venv/bin/python -c "from pagebench.harness.instruments.offline import main; main()"
 
 clean:  ## remove what was built
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

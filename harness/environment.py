@@ -11,14 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pagebench.harness.record import Block
+from pagebench.harness.records.timing import Block
 from pagebench.kernels.device import Device, visible_handles
 from pagebench.profiles.dram import nominal_dram_gbps
 
 # Code in a process of its own. -P: or a folder named torch where one works would be imported there.
 PYTHON = (sys.executable, "-P", "-c")
 # The command line as such a process: its script need not be on the PATH.
-PAGEBENCH = (*PYTHON, "from pagebench.harness.cli import main; main()")
+PAGEBENCH = (*PYTHON, "from pagebench.harness.cli.main import main; main()")
 PACKAGES = {
     "pagebench": "pagebench",
     "torch": "torch",

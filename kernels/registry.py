@@ -23,13 +23,13 @@ from pagebench.layouts.shape import Shape
 ADAPTERS = (
     ("reference", "pagebench.kernels.reference:ADAPTER"),
     ("gather", "pagebench.kernels.gather:ADAPTER"),
-    ("fidecode", "pagebench.kernels.flashinfer_decode:FIDECODE"),
-    ("fitc", "pagebench.kernels.flashinfer_decode:FITC"),
-    ("fifa3", "pagebench.kernels.flashinfer_decode:FIFA3"),
-    ("xqa", "pagebench.kernels.xqa:ADAPTER"),
-    ("tritontoken", "pagebench.kernels.triton_decode:TRITONTOKEN"),
-    ("tritonrow", "pagebench.kernels.triton_decode:TRITONROW"),
-    ("tritontile", "pagebench.kernels.triton_decode:TRITONTILE"),
+    ("fidecode", "pagebench.kernels.flashinfer.adapter:FIDECODE"),
+    ("fitc", "pagebench.kernels.flashinfer.adapter:FITC"),
+    ("fifa3", "pagebench.kernels.flashinfer.adapter:FIFA3"),
+    ("xqa", "pagebench.kernels.xqa.adapter:ADAPTER"),
+    ("tritontoken", "pagebench.kernels.triton.adapter:TRITONTOKEN"),
+    ("tritonrow", "pagebench.kernels.triton.adapter:TRITONROW"),
+    ("tritontile", "pagebench.kernels.triton.adapter:TRITONTILE"),
 )
 
 MEMBERS = ("name", "has_plan", "lowering", "refuses", "workspace_bytes", "plan")

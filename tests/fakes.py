@@ -8,9 +8,15 @@ import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pagebench.harness.clock import Sample
 from pagebench.harness.environment import PAGEBENCH
-from pagebench.harness.record import Block
+from pagebench.harness.records.timing import Block
+from pagebench.harness.timing.clocks.sampling import Sample
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+DATA = TESTS / "data"
+RESULTS = ROOT / "docs" / "results"
+H200 = RESULTS / "h200"
 
 
 def pagebench(

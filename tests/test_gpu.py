@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from fakes import pagebench
-from pagebench.harness import store
+from fakes import TESTS, pagebench
 from pagebench.harness.cell import Cell
-from pagebench.harness.group import measure_group
-from pagebench.harness.run import Options, Session, default_options, measure_cell, refusal
-from pagebench.harness.worker import Pool
+from pagebench.harness.records import store
+from pagebench.harness.timing.measure import (
+    Options,
+    Session,
+    default_options,
+    measure_cell,
+    refusal,
+)
+from pagebench.harness.timing.rounds import measure_group
+from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import find_device
 from pagebench.kernels.registry import find_kernel
 from pagebench.layouts.table import page_table
@@ -146,7 +152,7 @@ def test_cells_are_interleaved_there_and_back(session: Session) -> None:
 
 def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
     """Four schedulers an SM issue one instruction a cycle each; DRAM has its bus and clock."""
-    from pagebench.harness.ceilings import measure_ceilings
+    from pagebench.harness.instruments.ceilings import measure_ceilings
     from pagebench.kernels.device import multiprocessors
 
     device = find_device()
@@ -169,7 +175,7 @@ def profiled(tmp_path: Path, *words: str, preload: str = "") -> subprocess.Compl
 
 def test_where_the_driver_refuses_counters_one_line_has_the_remedy(tmp_path: Path) -> None:
     """The refusal is ours, the driver's own code of it, and the rest is Nsight Compute's doing."""
-    shim, source = tmp_path / "deny.so", Path(__file__).with_name("deny_profiler.c")
+    shim, source = tmp_path / "deny.so", TESTS / "deny_profiler.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
     done = profiled(tmp_path, "tritontile_distinct_p64", preload=str(shim))
     assert done.returncode == 2, done.stderr
@@ -181,7 +187,7 @@ def test_where_the_driver_refuses_counters_one_line_has_the_remedy(tmp_path: Pat
 def test_a_cell_that_crashes_under_the_profiler_costs_its_own_record(
     order: int, tmp_path: Path
 ) -> None:
-    own = str(Path(__file__).with_name("crashing_kernel.py"))
+    own = str(TESTS / "crashing_kernel.py")
     cells = ("tritontile_distinct_p64", "crashing_distinct_p16")[::order]
     done = profiled(tmp_path, *cells, "--kernel", own)
     assert done.returncode == 1, done.stderr

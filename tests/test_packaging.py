@@ -11,16 +11,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from fakes import ROOT
+
 ROOMS = ("layouts", "kernels", "profiles", "harness")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_are_flat_and_no_packages_of_their_own(room: str) -> None:
-    assert not (ROOT / room / "__init__.py").exists()
-    folders = [p.name for p in (ROOT / room).iterdir() if p.is_dir() and p.name != "__pycache__"]
-    assert folders == []
+FOLDERS = sorted({
+    str(path.parent.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*.py")
+})  # fmt: skip
+
+
+def test_rooms_are_no_packages_of_their_own() -> None:
+    assert [path for room in ROOMS for path in (ROOT / room).rglob("__init__.py")] == []
 
 
 def test_bare_room_names_do_not_resolve_into_this_tree() -> None:
@@ -34,13 +37,15 @@ def test_bare_room_names_do_not_resolve_into_this_tree() -> None:
 def test_every_room_is_declared_to_setuptools() -> None:
     declared = PROJECT["tool"]["setuptools"]["package-dir"]
     assert declared == {f"pagebench.{room}": room for room in ROOMS}
+    packages = PROJECT["tool"]["setuptools"]["packages"]
+    assert packages == [f"pagebench.{folder.replace('/', '.')}" for folder in FOLDERS]
 
 
 def test_console_script_and_plugin_are_installed() -> None:
     scripts = {entry.name: entry.value for entry in entry_points(group="console_scripts")}
     plugins = {entry.name: entry.value for entry in entry_points(group="pytest11")}
-    assert scripts["pagebench"] == "pagebench.harness.cli:main"
-    assert plugins["pagebench"] == "pagebench.harness.pytest_plugin"
+    assert scripts["pagebench"] == "pagebench.harness.cli.main:main"
+    assert plugins["pagebench"] == "pagebench.harness.plugin.pytest_plugin"
 
 
 def test_top_level_holds_what_the_design_gives_it_and_nothing_else() -> None:

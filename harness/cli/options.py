@@ -1,0 +1,105 @@
+"""What the commands share: options, words to cells, and how a command speaks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pagebench.harness.cell import MUST, Cell, matches, read_words
+from pagebench.harness.records import store
+from pagebench.harness.suites import SUITES, find_suite
+from pagebench.harness.timing.measure import BOUNDARIES, Options, refusal
+from pagebench.harness.workers.sweep import default_path
+from pagebench.kernels.device import Device, find_device
+from pagebench.kernels.registry import add_kernel_file
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="cells by full name, or words that filter (xqa shared p16)", metavar="NAME"
+    ),
+]
+SuiteName = Annotated[str | None, typer.Option("--suite", help="only this suite's cells")]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+KernelFile = Annotated[
+    Path | None, typer.Option("--kernel", help="a Python file with an ADAPTER of your own")
+]
+Out = Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines")]
+Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(BOUNDARIES)}")]
+
+
+def device_and_kernel(device: str, kernel: Path | None) -> Device:
+    """The device asked for, with a kernel file's adapter registered; ValueError for a bad one."""
+    if kernel:
+        add_kernel_file(kernel)
+    return find_device(device)
+
+
+def named_outright(names: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells if every name is a full one, () if they are words of a filter."""
+    words = [read_words(name) for name in names]
+    if not all(set(MUST) <= set(found) for found in words):
+        return ()
+    return tuple(dict.fromkeys(Cell.parse(name) for name in names))
+
+
+def wanted_cells(names: Sequence[str] | None, suite: str | None) -> tuple[Cell, ...]:
+    """Cells named outright where no suite is given, else what the words leave of the suites."""
+    return (named_outright(names or ()) if not suite else ()) or filtered(names or (), suite)
+
+
+def filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
+    """Cells of one suite, or of all, that have every word; ValueError where there are none."""
+    suites = [find_suite(suite)] if suite else SUITES
+    words = frozenset(word for name in names for word in name.split("_"))
+    cells = dict.fromkeys(cell for each in suites for cell in each.cells if matches(cell, words))
+    if not cells:
+        where = f"suite {suite}" if suite else "any suite"
+        raise ValueError(f"no cell of {where} has all of: {' '.join(sorted(words))}")
+    return tuple(cells)
+
+
+def chosen(
+    axis: str, given: list[str] | None, known: Sequence[str], options: Options, here: Device
+) -> list[str]:
+    """Values of a run's axis, checked against the known, the device and the boundary."""
+    default: str = getattr(options, axis)
+    values = list(dict.fromkeys(given or [default]))
+    for value in values:
+        if value not in known:
+            raise ValueError(f"--{axis} {value}: use {', '.join(known)}")
+        if axis == "clock" and here.kind == "cpu" and value != "wall":
+            raise ValueError(f"--clock {value} needs an NVIDIA GPU; on the CPU there is wall")
+        if options.boundary == "plan" and value != default:
+            raise ValueError(f"--{axis} {value}: planning is host work, timed {default} alone")
+    return values
+
+
+def refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
+    """A cell named outright that cannot run ends the command before anything is measured."""
+    for cell in named:
+        reason = refusal(cell, here, options.boundary)
+        if reason:
+            raise ValueError(f"{cell.name}: {reason}")
+
+
+def results_path(out: Path | None) -> Path:
+    """The file that results go to, seen to be appendable before anything runs; else ValueError."""
+    path = out or default_path()
+    store.check_appendable(path)
+    return path
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(lines: Iterable[dict[str, Any]]) -> None:
+    for line in lines:
+        print(json.dumps(line))

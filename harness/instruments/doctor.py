@@ -1,0 +1,52 @@
+"""What is on this machine, in words a user can act on."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from typing import Any
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.environment import Monitor, environment
+from pagebench.harness.timing.measure import refusal
+from pagebench.kernels.device import Device
+from pagebench.kernels.registry import kernel_names
+
+# A page size that each kernel takes: the refusal left is then the device's or a package's.
+PAGES = (64, 1)
+
+
+def examine(device: Device) -> dict[str, dict[str, Any]]:
+    """Sections of findings, each a name and what was found."""
+    block = Monitor(device).block(0)
+    return {
+        "device": {"device": str(device), **_flat(environment(device))},
+        "now": {
+            "SM clock MHz": block.sm_mhz or "not read",
+            "memory clock MHz": block.memory_mhz or "not read",
+            "throttled": ", ".join(block.throttle) or "no",
+        },
+        "kernels": {name: _verdict(name, device) for name in kernel_names()},
+        "instruments": _instruments(device),
+    }
+
+
+def _flat(facts: dict[str, Any]) -> dict[str, Any]:
+    versions = facts.pop("versions")
+    return facts | {f"version of {name}": text for name, text in versions.items()}
+
+
+def _verdict(name: str, device: Device) -> str:
+    reasons = [refusal(Cell.parse(f"{name}_distinct_p{page}"), device) for page in PAGES]
+    lasting = [reason for reason in reasons if reason and " takes " not in reason]
+    return "runs" if None in reasons else str((lasting or reasons)[0])
+
+
+def _instruments(device: Device) -> dict[str, str]:
+    gpu = "usable" if device.kind == "cuda" else "no NVIDIA GPU here"
+    return {
+        "wall clock": "usable",
+        "events and graph clocks": gpu,
+        "cupti clock": gpu if find_spec("cupti") else "cupti-python is not installed",
+        "Nsight Compute": shutil.which("ncu") or "ncu is not on the PATH",
+    }

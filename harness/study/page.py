@@ -1,0 +1,96 @@
+"""A study as one HTML page and as Markdown: the same words and tables, figures in the page only."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pagebench.harness.show.timings import markdown
+from pagebench.harness.study import original as seed
+from pagebench.harness.study.section import ANEW, Section
+from pagebench.harness.study.sections import QUESTION, Study
+
+
+def html(study: Study) -> str:
+    """One self-contained page: nothing is loaded and nothing runs."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("pagebench.harness.study", "")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"marked": marked, "breakable": breakable}
+    environment.tests["name"] = is_name
+    return environment.get_template("page.html.jinja").render(
+        question=QUESTION, preface=preface(study), study=study
+    )
+
+
+def marked(text: str) -> str:
+    """Text as HTML: `code` and **strong** become elements, all else is escaped."""
+    from markupsafe import Markup, escape
+
+    safe = re.sub(r"`([^`]+)`", _code, str(escape(text)))
+    return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", safe))
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"<code>{found[1].replace('_', '_<wbr>')}</code>"
+
+
+def breakable(text: str) -> str:
+    """Text as HTML in which a line may end after an underscore, but not in an interval."""
+    from markupsafe import Markup, escape
+
+    whole = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\u00a0"), text)
+    return Markup(str(escape(whole)).replace("_", "_<wbr>"))
+
+
+def is_name(text: str) -> bool:
+    """Whether this is a cell's name or the like, of which a few words should share a line."""
+    return " " not in text and text.count("_") > 1
+
+
+def preface(study: Study) -> list[str]:
+    """What the page is, the seed, what its mark means and, of several GPUs, how they are told."""
+    on = f" ({study.gpus[0]})" if len(study.gpus) == 1 else ""
+    text = [
+        f"Measured by pagebench on {study.device}{on}, beside the study that it began from, the "
+        f"seed: {seed.SOURCE}, on one {seed.GPU}. {seed.KEPT} Every other number is computed from "
+        "records, and the commands that make them are at the end.",
+        f"{ANEW} marks what is worked out when the page is drawn, by the rules of the pagebench "
+        "that draws it: what binds, what doses follow, and what is predicted of counters. "
+        "Verdicts, attacks and planted effects stand as they were recorded.",
+    ]
+    if len(study.gpus) > 1:
+        text.append(
+            f"The records are of {len(study.gpus)} GPUs of that model: {', '.join(study.gpus)}. "
+            "Of what was measured more than once the newest is drawn; which counters repeat, cells "
+            "in two modes and the environments are of all. Every table says which GPU its rows are "
+            "of; where it names several, times are of the first and counters or ceilings of the "
+            "others."
+        )
+    return text
+
+
+def as_markdown(study: Study) -> str:
+    """The words and tables alone."""
+    return "\n\n".join([f"# {QUESTION}", *preface(study), *map(_section, study.sections)]) + "\n"
+
+
+def _section(section: Section) -> str:
+    parts = [f"## {section.title}", *section.text, *filter(None, [section.missing])]
+    for table in section.tables:
+        parts += [table.caption, markdown(table.headings, table.rows)]
+    return "\n\n".join([*parts, *section.after])
+
+
+def write(study: Study, folder: Path) -> tuple[Path, Path]:
+    """Write study.html and study.md into the folder and return where they are."""
+    page, text = folder / "study.html", folder / "study.md"
+    drawn = html(study)
+    folder.mkdir(parents=True, exist_ok=True)
+    page.write_text(drawn, encoding="utf-8")
+    text.write_text(as_markdown(study), encoding="utf-8")
+    return page, text

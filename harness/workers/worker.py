@@ -1,0 +1,202 @@
+"""Worker processes: what measures lives apart from what records, so a crash loses one cell.
+
+The parent sends cells by name; the worker answers each with progress and one record. A worker is
+replaced only after it died or hung; it ends when its parent does, however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.records.timing import Record
+from pagebench.harness.timing.measure import Options, Session, measure_cell, unmeasured
+from pagebench.harness.timing.rounds import measure_group
+from pagebench.kernels.device import Device
+from pagebench.kernels.registry import add_kernel_file
+
+# Longest silence of a worker, in seconds, by what it said last. Planning may compile a module.
+PATIENCE_S = {"starting": 180.0, "planning": 1200.0}
+CLOSING_S = 2.0  # for a worker to end by itself before it is killed
+USUAL_PATIENCE_S = 120.0
+LAST_WORDS = 300  # characters of a lost worker's last line on stderr that its record keeps
+
+
+def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str) -> None:
+    """The worker's main: measure what comes until the pipe closes."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)  # a dying process's last words
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    if kernel_file is not None:
+        add_kernel_file(kernel_file)
+    session = Session(device)
+    pipe.send(("ready", None))
+    while True:
+        try:
+            names, options = pipe.recv()
+        except EOFError:
+            return
+        cells = tuple(map(Cell.parse, names))
+        record = _answer(cells, options, session, lambda stage: pipe.send(("stage", stage)))
+        status = record["status"] if isinstance(record, dict) else record.status
+        usable = status != "crashed" or _usable(session)
+        pipe.send(("record", (record, usable)))
+        if not usable:
+            return  # a sticky CUDA error: the context is lost, and this process with it
+
+
+def _answer(
+    cells: tuple[Cell, ...], options: Options, session: Session, progress: Callable[[str], None]
+) -> Record | dict[str, Any]:
+    """The record of one cell, or of several interleaved."""
+    if len(cells) > 1:
+        return measure_group(cells, options, session, progress)
+    return measure_cell(cells[0], options, session, progress)
+
+
+def _end_with_parent() -> None:
+    parent = mp.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _usable(session: Session) -> bool:
+    try:
+        session.synchronise()
+    except RuntimeError:
+        return False
+    return True
+
+
+class WorkerLost(RuntimeError):
+    """A worker that died or hung; the message says of what, doing what."""
+
+
+class Worker:
+    """One worker, started when first needed and again after a loss. `close` ends it."""
+
+    def __init__(self, device: Device, kernel_file: Path | None = None) -> None:
+        self._device, self._kernel_file = device, kernel_file
+        self._process: Any = None
+        self._pipe: Connection | None = None
+        self._log = Path(os.devnull)
+
+    def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
+        """The cell's record; one of status `crashed` if the worker is lost on it."""
+        try:
+            record = self.ask((cell,), options, progress)
+        except WorkerLost as loss:
+            return unmeasured(cell, options, self._device, "crashed", str(loss))
+        assert isinstance(record, Record)
+        return record
+
+    def ask(
+        self, cells: tuple[Cell, ...], options: Options, progress: Callable[[str], None]
+    ) -> Any:
+        """The worker's answer for one cell or a group. WorkerLost says how it died or hung."""
+        stage = "starting"
+        try:
+            if self._process is None or not self._process.is_alive():
+                progress(stage)
+                self._start()
+            assert self._pipe is not None
+            self._pipe.send(([cell.name for cell in cells], options))
+            while True:
+                kind, value = self._receive(stage)
+                if kind == "record":
+                    record, usable = value
+                    if not usable:
+                        self.close(kill=True)
+                    return record
+                stage = value
+                progress(stage)
+        except (EOFError, OSError, TimeoutError) as loss:
+            reason = self._why_lost(stage, loss)
+            self.close(kill=True)
+            raise WorkerLost(reason) from loss
+
+    def _start(self) -> None:
+        self.close(kill=True)
+        context = mp.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        handle, name = tempfile.mkstemp(prefix="pagebench-worker-", suffix=".log")
+        os.close(handle)
+        self._log = Path(name)
+        arguments = (theirs, self._device, self._kernel_file, name)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        self._receive("starting")
+
+    def _receive(self, stage: str) -> tuple[str, Any]:
+        assert self._pipe is not None
+        patience = PATIENCE_S.get(stage, USUAL_PATIENCE_S)
+        if not self._pipe.poll(patience):
+            raise TimeoutError(f"no answer in {patience:g} s")
+        answer: tuple[str, Any] = self._pipe.recv()
+        return answer
+
+    def _why_lost(self, stage: str, loss: Exception) -> str:
+        if isinstance(loss, TimeoutError):
+            return f"the worker hung while {stage}: {loss}"
+        self._process.join(5)
+        code = self._process.exitcode
+        how = f"of signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+        return f"the worker died {how} while {stage}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return f": {lines[-1].strip()[-LAST_WORDS:]}" if lines else ""
+
+    def close(self, *, kill: bool = False) -> None:
+        """End the worker: by closing its pipe, or with `kill` at once."""
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+        if self._process is not None:
+            if not kill:
+                self._process.join(CLOSING_S)
+            self._process.kill()
+            self._process.join()
+            self._process = None
+            self._log.unlink(missing_ok=True)
+
+
+class Pool:
+    """A worker for events and one for CUPTI, which slows every launch of its process."""
+
+    def __init__(self, device: Device, kernel_file: Path | None = None) -> None:
+        self._device, self._kernel_file = device, kernel_file
+        self._workers: dict[str, Worker] = {}
+
+    def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
+        role = "cupti" if options.clock == "cupti" else "plain"
+        worker = self._workers.setdefault(role, Worker(self._device, self._kernel_file))
+        return worker.measure(cell, options, progress)
+
+    def renew(self) -> None:
+        """Let the next cell begin in fresh processes."""
+        self.close()
+
+    def close(self) -> None:
+        self._close(kill=False)
+
+    def _close(self, *, kill: bool) -> None:
+        for worker in self._workers.values():
+            worker.close(kill=kill)
+        self._workers.clear()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._close(kill=kind is not None)

@@ -1,0 +1,298 @@
+"""`tritontoken`, `tritonrow`, `tritontile`: our own split-KV decode, three ways to read indices.
+
+The kernels are in `triton_kernels.py`. The three differ in their index loads and in nothing else,
+which no vendor's kernels offer: a difference in time between them is what those loads cost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
+from pagebench.kernels.device import Device
+from pagebench.kernels.loads import triton_loads
+from pagebench.layouts.lowering import Lowered
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.tensors import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST_BLOCK_H = 16  # rows of the tensor cores' smallest A operand (mma.m16n8k16)
+MAX_SPLITS = 64  # merge_splits holds splits x head_dim float32 in the registers of 128 threads
+# One wave of merge_splits on an RTX 4090 (128 SMs of 12 programs), an A100 (108 of 16) and larger.
+WAVE_PROGRAMS = 1536
+SYMBOLS = ("split_decode", "merge_splits")
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What may be chosen without changing the answer.
+
+    A stage of the pipeline is a K and a V tile of `block_n` tokens, and num_stages - 1 of them are
+    allocated: 64 KiB a CTA at head_dim 128, so three CTAs fit the 227 KiB of a Hopper SM and keep
+    96 KiB or more in flight, of which about 40 KiB saturate its DRAM.
+    """
+
+    block_n: int = 64
+    num_warps: int = 4
+    num_stages: int = 3
+    programs: int = 256  # wanted CTAs: one wave of 3 an SM; more only add partials (docs/log.md)
+    least_tiles: int = 8  # in a split: fewer, and filling the pipeline is most of the work
+
+    def __post_init__(self) -> None:
+        if self.block_n >= 32 * self.num_warps:
+            raise ValueError(
+                f"a tile of {self.block_n} tokens needs more than {self.num_warps} warps: Triton "
+                "sends an index vector as long as the CTA through shared memory"
+            )
+
+    def tiles_per_split(self, shape: Shape) -> int:
+        """Tiles of a split: from sizes alone, so that page sizes and modes get equal grids."""
+        tiles = ceil(shape.kv_len / self.block_n)
+        wanted = ceil(self.programs / (shape.batch * shape.kv_heads))
+        return max(self.least_tiles, ceil(tiles / min(wanted, MAX_SPLITS)))
+
+    def splits(self, shape: Shape) -> int:
+        return ceil(shape.kv_len / (self.block_n * self.tiles_per_split(shape)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Indices:
+    """Device copies of a plan's indices, which a captured graph reads and replanning refills."""
+
+    lengths: Tensor  # int32 [batch]
+    entries: Tensor  # int32: rows of the page table, or slots of the CSR
+    first_entry: Tensor  # int32 [batch]
+
+    def refill(self, lowered: Lowered) -> None:
+        entries, first_entry = _entries(lowered)
+        self.lengths.copy_(lowered.lengths)
+        self.entries[: len(entries)].copy_(entries)
+        self.first_entry.copy_(first_entry)
+
+
+def _indices(lowered: Lowered) -> _Indices:
+    entries, first_entry = _entries(lowered)
+    return _Indices(lowered.lengths.clone(), entries.clone(), first_entry.clone())
+
+
+def _entries(lowered: Lowered) -> tuple[Tensor, Tensor]:
+    """All entries in one row, and where each request's begin: one form for tables and CSR."""
+    import torch
+
+    if lowered.table is None:
+        assert lowered.indices is not None
+        assert lowered.indptr is not None
+        return lowered.indices, lowered.indptr[:-1]
+    batch, width = lowered.table.shape
+    begin = torch.arange(batch, dtype=torch.int32, device=lowered.table.device) * width
+    return lowered.table.view(-1), begin
+
+
+def _strides(pool: Tensor, kv_layout: str) -> tuple[int, int, int]:
+    """Elements from page to page, token to token and head to head."""
+    if pool.dim() == 3:  # token-flat: a slot is a page of one token
+        return pool.stride(0), pool.stride(0), pool.stride(1)
+    if kv_layout == "HND":
+        return pool.stride(0), pool.stride(2), pool.stride(1)
+    return pool.stride(0), pool.stride(1), pool.stride(2)
+
+
+def _is_interpreted() -> bool:
+    """Whether Triton runs kernels on the CPU; its decorators read this when first imported."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+class TritonDecode:
+    """One of the three modes: `token` reads CSR slots, `row` and `tile` a page table.
+
+    They alone carry planted work. `planted_loads` are read in the loop over tiles, `planted_ns`
+    waited at the start of `merge_splits`: the decode kernel has ended by then and no program of
+    the merge waits for another to end, so the call lasts that much longer. A GPU that holds fewer
+    than WAVE_PROGRAMS at once could need a second wave for a large merge, and wait twice.
+    """
+
+    has_plan = False
+    plants = True
+
+    def __init__(self, name: str, mode: str, tuning: Tuning | None = None) -> None:
+        self.name = name
+        self.mode = mode
+        self.tuning = tuning or Tuning()
+
+    def lowering(self, shape: Shape) -> str:
+        return "token_indices" if self.mode == "token" else "page_table"
+
+    def refuses(self, shape: Shape, device: Device) -> str | None:
+        least = (8, 9) if shape.dtype == "e4m3" else (8, 0)  # the first with e4m3 conversions
+        return first(
+            self._refuses_pages(shape),
+            takes(self.name, "head_dim", shape.head_dim, (64, 128, 256)),
+            None if _is_interpreted() else needs_gpu(self.name, device, least),
+            needs_package(self.name, "triton", "triton"),
+            self._refuses_loads(shape) if shape.planted_loads else None,
+            self._refuses_spin(shape) if shape.planted_ns else None,
+        )
+
+    def _refuses_pages(self, shape: Shape) -> str | None:
+        if self.mode == "token":
+            flat = f"{self.name} reads a token-flat pool, which has no HND layout: leave out hnd"
+            return first(
+                takes(self.name, "page size", shape.page_size, (1,)),
+                flat if shape.kv_layout == "HND" else None,
+            )
+        if shape.page_size & (shape.page_size - 1):
+            return f"{self.name} takes page sizes that are powers of two, not {shape.page_size}"
+        return None
+
+    def _refuses_loads(self, shape: Shape) -> str | None:
+        least = shape.pages(int(shape.lengths().min()))
+        if least < shape.planted_loads:
+            return (
+                f"x{shape.planted_loads} reads as many entries of each request, and the shortest "
+                f"has {least}: use up to x{least}, smaller pages or a longer context"
+            )
+        return None
+
+    def _refuses_spin(self, shape: Shape) -> str | None:
+        word, tuning = f"y{shape.planted_ns}", self.tuning
+        programs = shape.batch * shape.q_heads
+        if _is_interpreted():
+            return f"{word} reads a GPU's global timer, which Triton's interpreter has not"
+        if tuning.splits(shape) == 1:
+            return (
+                f"{word} waits in the merge kernel, and one split needs none: use a smaller batch, "
+                f"so that batch x KV heads is below {tuning.programs}, and a context above "
+                f"{tuning.least_tiles * tuning.block_n} tokens"
+            )
+        if programs > WAVE_PROGRAMS:
+            return (
+                f"{word} waits once only in one wave of the merge kernel, up to {WAVE_PROGRAMS} "
+                f"(request, query head) pairs, not {programs}: use a smaller batch"
+            )
+        return None
+
+    def loads(
+        self, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+    ) -> Loads:
+        return triton_loads(self.mode, shape, resolved)
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        """The output, each split's float32 partial and LSE, and copies of the indices."""
+        rows = shape.batch * shape.q_heads
+        partials = 4 * rows * self.tuning.splits(shape) * (shape.head_dim + 1)
+        indices = 4 * shape.batch * (shape.table_width + 2)
+        return 2 * rows * shape.head_dim + partials + indices
+
+    def plan(self, batch: Batch, *, graph: bool) -> Call:
+        import torch
+
+        assert batch.q is not None
+        shape, splits = batch.shape, self.tuning.splits(batch.shape)
+        out = torch.empty_like(batch.q)
+        partial = out.new_empty(
+            shape.batch, shape.q_heads, splits, shape.head_dim, dtype=torch.float32
+        )
+        lse = torch.empty_like(partial[..., 0])
+        indices = _indices(batch.lowered)
+
+        def run() -> None:
+            self._decode(batch, indices, out, partial, lse)
+            if splits > 1:
+                _merge(partial, lse, out, shape.planted_ns)
+
+        return Call(
+            run,
+            out,
+            lambda planned: indices.refill(planned.lowered),
+            self._resolved(shape),
+            SYMBOLS if splits > 1 else SYMBOLS[:1],
+        )
+
+    def _resolved(self, shape: Shape) -> dict[str, str | int]:
+        splits, tuning = self.tuning.splits(shape), self.tuning
+        planted = {"planted_loads": shape.planted_loads, "planted_ns": shape.planted_ns}
+        return {
+            "kernel": " + ".join(SYMBOLS if splits > 1 else SYMBOLS[:1]),
+            "splits": splits,
+            "page_size": shape.page_size,
+            "block_n": tuning.block_n,
+            "num_warps": tuning.num_warps,
+            "num_stages": tuning.num_stages,
+            "module": self._module(shape),
+            **{name: amount for name, amount in planted.items() if amount},
+        }
+
+    def _module(self, shape: Shape) -> str:
+        """What is compiled: both kernels' compile-time arguments, for their names stay the same."""
+        constants = self.constants(shape) | {"SPIN_NS": shape.planted_ns}
+        return ", ".join(f"{name}={value}" for name, value in constants.items())
+
+    def _decode(
+        self, batch: Batch, indices: _Indices, out: Tensor, partial: Tensor, lse: Tensor
+    ) -> None:
+        from pagebench.kernels.triton.kernels import split_decode
+
+        assert batch.k is not None
+        assert batch.v is not None
+        shape, splits = batch.shape, partial.shape[2]
+        split_decode[shape.kv_heads, splits, shape.batch](
+            batch.q,
+            batch.k,
+            batch.v,
+            out,
+            partial,
+            lse,
+            indices.lengths,
+            indices.entries,
+            indices.first_entry,
+            *_strides(batch.k, shape.kv_layout),
+            self.tuning.tiles_per_split(shape),
+            **self.constants(shape),
+            num_warps=self.tuning.num_warps,
+            num_stages=self.tuning.num_stages,
+        )
+
+    def constants(self, shape: Shape) -> dict[str, str | int | bool]:
+        """The compile-time arguments of `split_decode`."""
+        return {
+            "MODE": self.mode,
+            "PAGE_SIZE": shape.page_size,
+            "GROUP": shape.group,
+            "HEAD_DIM": shape.head_dim,
+            "BLOCK_H": max(LEAST_BLOCK_H, _power_of_two(shape.group)),
+            "BLOCK_N": self.tuning.block_n,
+            "IS_WHOLE": self.tuning.splits(shape) == 1,
+            "EXTRA_LOADS": shape.planted_loads,
+            "UPCAST": _is_interpreted(),
+        }
+
+
+def _merge(partial: Tensor, lse: Tensor, out: Tensor, spin_ns: int) -> None:
+    from pagebench.kernels.triton.kernels import merge_splits
+
+    batch, q_heads, splits, head_dim = partial.shape
+    merge_splits[batch, q_heads](
+        partial,
+        lse,
+        out,
+        splits,
+        HEAD_DIM=head_dim,
+        BLOCK_S=_power_of_two(splits),
+        SPIN_NS=spin_ns,
+    )
+
+
+TRITONTOKEN = TritonDecode("tritontoken", "token")
+TRITONROW = TritonDecode("tritonrow", "row")
+TRITONTILE = TritonDecode("tritontile", "tile")

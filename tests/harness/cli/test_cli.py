@@ -1,0 +1,376 @@
+"""The command line as a user meets it: one clear line, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes import pagebench
+from pagebench.harness.cli.counting import _countable
+from pagebench.harness.environment import PAGEBENCH
+from pagebench.harness.records import store
+from pagebench.kernels.device import Device, find_device
+
+NO_GPU = pytest.mark.skipif(find_device().kind == "cuda", reason="says what a laptop says")
+
+
+SMALL = "distinct_p16_b2_l64"
+OFF_KERNEL = """
+from dataclasses import replace
+from pagebench.kernels.gather import Gather
+
+class Off(Gather):
+    name = "off"
+
+    def plan(self, batch, *, graph):
+        call = super().plan(batch, graph=graph)
+        return replace(call, run=lambda: (call.run(), call.out.mul_(2)))
+
+ADAPTER = Off()
+"""
+LADDER = [f"gather_distinct_p{page}_b2_l64" for page in (4, 8, 16)]
+BAD = [
+    (["run", "xqa_shared_p17"], "16, 32, 64, 128"),
+    (["run", "xqa_shared_q16"], "unknown word q16"),
+    (["run", "gather_distinct_p0"], "page_size is 0"),
+    (["run"], "pagebench list"),
+    (["run", "--suite", "pagse"], "pages"),
+    (["run", "gather", "e4m3", "--suite", "smoke"], "has all of: e4m3 gather"),
+    (["run", f"gather_{SMALL}", "--resume"], "--out"),
+    (["run", f"gather_{SMALL}", "--clock", "sundial"], "wall, events"),
+    (["run", f"gather_{SMALL}", "--l2", "tepid"], "cold, warm"),
+    (["run", f"gather_{SMALL}", "--boundary", "edge"], "run or plan"),
+    (["run", f"gather_{SMALL}", "--boundary", "plan"], "plans nothing"),
+    (["run", f"gather_{SMALL}", "--device", "tpu"], "auto, cpu, cuda"),
+    (["run", f"gather_{SMALL}", "--seconds", "soon"], "number"),
+    (["run", f"gather_{SMALL}", "--processes", "0"], "1"),
+    (["run", f"gather_{SMALL}", "--kernel", "nowhere.py"], "no such file"),
+    (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
+    (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
+    (["ceilings", "--device", "cpu"], "there is none here: those of another machine are read"),
+    (["calibrate", "--device", "cpu"], "needs an NVIDIA GPU, the one that counts; without one"),
+    (["profile", "xqa_shared_p16", "--device", "cpu"], "pagebench profile --import FILE"),
+    (["profile", f"gather_{SMALL}", "--device", "cpu"], "counting needs an NVIDIA GPU"),
+    (["profile", "--suite", "pages", "--device", "cpu"], "counting needs an NVIDIA GPU"),
+    (["judge", "all", "--device", "cpu"], "judge all needs an NVIDIA GPU; `pagebench study"),
+    (["dose", "shared", "--device", "cpu"], "dose shared needs an NVIDIA GPU; `pagebench study"),
+    (["selftest", "--device", "cpu"], "selftest needs an NVIDIA GPU; `pagebench study FILE...`"),
+    (
+        ["judge", "xqa_shared_p16", "xqa_shared_p64", "--device", "cpu"],
+        "on the CPU use reference or gather; `pagebench study FILE...`",
+    ),
+    (["show", f"gather_{SMALL}"], f"in runs/; `pagebench run gather_{SMALL}` makes one, or name"),
+    (["report", "nowhere.jsonl"], "No such file"),
+    (["profile", "xqa_shared_p32", "--import", "page.csv"], "without NAME"),
+    (["profile", "--import", "/dev/null"], "/dev/null: "),
+    (["profile", "--import", "page.csv", "--launches", "5"], "whole: without NAME"),
+    (["profile", "--import", "page.csv", "--l2", "warm"], "whole: without NAME"),
+    (["profile", "--import", "page.csv", "--out", "/dev/null/x"], "/dev/null/x: Not a directory"),
+    (["profile", "--import", "page.csv", "--save-baseline", "/dev/full"], "not a regular file"),
+    (["profile", "--import", "page.csv", "--save-baseline", "/dev/null/b"], "Not a directory"),
+    (
+        ["profile", "--import", "a.csv", "--check-baseline", "b.json", "--save-baseline", "b.json"],
+        "save to another file than b.json",
+    ),
+    (["profile", "--import", "page.csv", "--check-baseline", "none.json"], "none.json: No such"),
+    (
+        ["judge", f"gather_{SMALL}", "gather_distinct_p8_b2_l64", "--counters", "/dev/null"],
+        "no counters of both cells in /dev/null",
+    ),
+    (["dose", *LADDER, "--counters", "/dev/null"], "no counters of all cells in /dev/null"),
+    (["dose", *LADDER, "--counters", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+    (["once", "gather_distinct"], "page size"),
+    (["frobnicate"], "no command frobnicate; there are list, run, once, report, doctor"),
+    (["jugde", "all"], "no command jugde; did you mean judge?"),
+    (["run", f"mykernel_{SMALL}"], "no kernel mykernel here: name its file with --kernel"),
+    ([], "Missing command"),
+]
+
+
+def test_a_process_of_its_own_takes_no_module_from_where_one_works(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('not the one installed')")
+    done = pagebench("list", cwd=tmp_path, PYTHONSAFEPATH="")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_was_printed_before_another_file_failed_reaches_the_pipe() -> None:
+    """Buffered, as stdout to a pipe is."""
+    code = (
+        "from pagebench.harness.cli import main as cli\n"
+        "def app(**_):\n"
+        "    print('a card')\n"
+        "    raise OSError(28, 'No space left on device', 'b.json')\n"
+        "cli.app = app\n"
+        "cli.main()"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, "a card\n")
+    assert done.stderr == "b.json: No space left on device\n"
+
+
+@pytest.mark.parametrize(("words", "says"), BAD, ids=lambda value: " ".join(value)[:40])
+def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
+    words: list[str], says: str, tmp_path: Path
+) -> None:
+    done = pagebench(*words, cwd=tmp_path)
+    lines = [line for line in done.stderr.splitlines() if "[wall" not in line]
+    assert done.returncode == 2
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def listed(stdout: int, buffered: str = "") -> tuple[int, str]:
+    """Exit code and stderr of `pagebench list` that writes there."""
+    done = subprocess.run(
+        [*PAGEBENCH, "list"], stdout=stdout, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": buffered},
+    )  # fmt: skip
+    os.close(stdout)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_failed_cell(buffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert listed(writer, buffered) == (141, "")
+
+
+def test_output_that_finds_no_room_is_one_line() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert listed(full) == (2, "output: No space left on device\n")
+
+
+@NO_GPU
+def test_a_cell_named_outright_that_cannot_run_here_says_what_can(tmp_path: Path) -> None:
+    done = pagebench("run", "xqa_shared_p16", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "NVIDIA GPU" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@NO_GPU
+def test_a_sweep_in_which_nothing_was_measured_ends_with_2_and_keeps_its_reasons(
+    tmp_path: Path,
+) -> None:
+    done = pagebench("run", "xqa", "p128", "--suite", "pages", "--out", "r.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing was measured" in done.stderr
+    records = list(store.read([tmp_path / "r.jsonl"]))
+    assert [record.status for record in records] == ["refused"] * 3
+    assert all("NVIDIA GPU" in str(record.reason) for record in records)
+
+
+def test_a_measured_cell_gives_a_row_and_a_record(tmp_path: Path) -> None:
+    done = pagebench("run", f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"pagebench run gather_{SMALL} --device cpu" in done.stdout
+    (path,) = (tmp_path / "runs").glob("*.jsonl")
+    (record,) = store.read([path])
+    assert record.status == "measured"
+    assert str(path.relative_to(tmp_path)) in done.stdout
+
+
+def test_a_page_is_drawn_from_what_was_measured(tmp_path: Path) -> None:
+    words = [f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1", "--out", "r.jsonl"]
+    assert pagebench("run", *words, cwd=tmp_path).returncode == 0
+    done = pagebench("study", "r.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "runs/study.html\nruns/study.md\n"), done.stderr
+    assert (tmp_path / "runs" / "study.html").read_text().startswith("<!doctype html>")
+    assert f"| gather_{SMALL} |" in (tmp_path / "runs" / "study.md").read_text()
+
+
+def test_a_sweep_with_a_wrong_cell_ends_with_1(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(OFF_KERNEL)
+    words = ["run", f"off_{SMALL}", f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1"]
+    done = pagebench(*words, "--kernel", "off.py", "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["status"] for row in rows] == ["wrong", "measured"]
+    assert rows[0]["time_us"] is None
+    assert f"off_{SMALL}: wrong" in done.stderr.replace(" [wall, cold]", "")
+
+
+def test_list_gives_every_cell_and_why(tmp_path: Path) -> None:
+    done = pagebench("list", "--suite", "pages", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert "What does page size cost" in lines[0]
+    assert len(lines) == 2 + 24
+    assert all("needs an NVIDIA GPU" in line for line in lines[2:])
+    rows = pagebench("list", "--suite", "smoke", "--json", cwd=tmp_path).stdout.splitlines()
+    assert all(json.loads(row)["runs"] for row in rows)
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    done = pagebench("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "pagebench 0.1.0\n")
+
+
+def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# mine\n")
+    done = pagebench("run", f"gather_{SMALL}", "--out", "notes.md", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no results file" in done.stderr
+    assert (tmp_path / "notes.md").read_text() == "# mine\n"
+
+
+def test_show_names_two_files_and_counts_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for letter in "abcde":
+        (tmp_path / "runs" / f"{letter}.jsonl").touch()
+    done = pagebench("show", f"gather_{SMALL}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "in runs/a.jsonl, runs/b.jsonl and 3 more files; `pagebench run" in done.stderr
+
+
+def test_a_kernel_of_ones_own_has_a_card(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OFF_KERNEL.replace("mul_(2)", "mul_(1)"))
+    words = [f"off_{SMALL}", "--kernel", "own.py"]
+    ran = pagebench("run", *words, "--device", "cpu", "--seconds", "0.1", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "\n1 record in runs/" in ran.stdout
+    done = pagebench("show", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "  time " in done.stdout
+
+
+OLD_GPU = Device("cuda", "Tesla T4", 0, (7, 5))
+
+
+def test_cells_none_of_which_can_be_counted_are_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ValueError, match=r"none of 3 cells can run here: xqa needs compute"):
+        _countable(["xqa", "p128"], "pages", OLD_GPU)
+    assert capsys.readouterr().err == ""
+
+
+def test_cells_some_of_which_can_be_counted_say_where_the_reasons_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cells = _countable(["shared"], "kernels", OLD_GPU)
+    assert {cell.kernel for cell in cells} == {"reference", "gather"}
+    assert "cells cannot run here; `pagebench list shared --suite kernels` says why" in (
+        capsys.readouterr().err
+    )
+
+
+def test_once_tells_a_wrong_kernel_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(OFF_KERNEL)
+    done = pagebench("once", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 1
+    wrong = rf"wrong: off_{SMALL}: before timing request \d's output is off by"
+    assert re.match(wrong, done.stderr)
+    assert done.stderr.count("\n") == 1
+
+
+def test_resuming_judges_what_the_file_holds(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(OFF_KERNEL)
+    words = ["run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", "--out", "r.jsonl"]
+    assert pagebench(*words, "--seconds", "0.1", cwd=tmp_path).returncode == 1
+    again = pagebench(*words, "--seconds", "0.1", "--resume", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "1 of 1 are in r.jsonl" in again.stderr
+    assert "--kernel off.py" in again.stdout
+
+
+def test_list_alone_gives_the_suites_with_their_questions(tmp_path: Path) -> None:
+    text = pagebench("list", cwd=tmp_path).stdout
+    for word in ("smoke", "placements", "pages", "plan", "kernels", "models", "xqa", "?"):
+        assert word in text
+
+
+def test_once_makes_one_checked_call_and_no_record(tmp_path: Path) -> None:
+    done = pagebench("once", f"gather_{SMALL}", "--device", "cpu", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["cell"] == f"gather_{SMALL}"
+    assert told["check"]["error_before"] < 0.01
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_says_which_kernels_run(tmp_path: Path) -> None:
+    found = json.loads(pagebench("doctor", "--device", "cpu", "--json", cwd=tmp_path).stdout)
+    assert found["kernels"]["gather"] == "runs"
+    assert "NVIDIA GPU" in found["kernels"]["xqa"]
+
+
+def test_report_draws_what_was_recorded_in_three_forms(tmp_path: Path) -> None:
+    # Long enough for six samples, the least with an interval, on a machine as busy as it may be.
+    words = ["run", f"gather_{SMALL}", "--seconds", "5", "--device", "cpu"]
+    pagebench(*words, "--processes", "2", "--out", "r.jsonl", cwd=tmp_path)
+    assert f"gather_{SMALL}" in pagebench("report", "r.jsonl", cwd=tmp_path).stdout
+    text = pagebench("report", "r.jsonl", "--markdown", cwd=tmp_path).stdout
+    assert text.startswith("- ")
+    assert "\n| cell |" in text
+    row = json.loads(pagebench("report", "r.jsonl", "--json", cwd=tmp_path).stdout.splitlines()[0])
+    assert row["low_us"] <= row["time_us"] <= row["high_us"]
+    repeats = pagebench("report", "r.jsonl", "--repeats", cwd=tmp_path).stdout
+    assert "spread of medians" in repeats
+
+
+def test_progress_away_from_a_terminal_is_plain_and_says_what_remains(tmp_path: Path) -> None:
+    words = ["run", "gather_shared_p16_b4_l1024", "gather_distinct_p1_b4_l1024"]
+    done = pagebench(*words, "--seconds", "0.1", "--device", "cpu", cwd=tmp_path)
+    assert "\x1b" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("gather_shared_p16_b4_l1024 [wall, cold]: starting (2 left")
+    assert any(
+        line.startswith("gather_distinct_p1_b4_l1024") and "1 left, about" in line for line in lines
+    )
+
+
+NO_CALL = OFF_KERNEL.replace("return replace(call, run=lambda: (call.run(), call.out.mul_(2)))", "")
+WRONG_LOWERING = """
+from pagebench.kernels.gather import Gather
+
+class Off(Gather):
+    name = "off"
+
+    def lowering(self, shape):
+        return "pages"
+
+ADAPTER = Off()
+"""
+
+
+REFUSES_BADLY = WRONG_LOWERING.replace("lowering(self, shape)", "refuses(self, shape, device)")
+REFUSES_BADLY = REFUSES_BADLY.replace('"pages"', "str(shape.page_sizes)")
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "says"),
+    [
+        (NO_CALL, 1, "off.plan() must return a Call, not NoneType"),
+        (WRONG_LOWERING, 1, "must return token_indices or csr_pages or page_table, not pages"),
+        ("x = 1", 2, "it defines no ADAPTER"),
+        (OFF_KERNEL.replace("Off()", "Off"), 2, "a class: give an instance, ADAPTER = Off()"),
+        (REFUSES_BADLY, 2, f"off_{SMALL}: off.refuses() crashed: AttributeError: 'Shape' object"),
+    ],
+)
+def test_a_kernel_file_is_told_what_its_adapter_must_do(
+    source: str, code: int, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "off.py").write_text(source)
+    done = pagebench("run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list_says_of_a_kernel_that_it_crashed_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "off.py").write_text(REFUSES_BADLY)
+    done = pagebench("list", f"off_{SMALL}", "--kernel", "off.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "off.refuses() crashed: AttributeError" in done.stdout
+    assert "(off.py:8)" in done.stdout
