@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from pagebench.harness.errors import UserError
 from pagebench.kernels.registry import is_kernel, is_name, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
-from pagebench.layouts.shape import Shape
+from pagebench.layouts.shape import Shape, SizeError
 from pagebench.layouts.sharing import Sharing, share
 
 # Batch and context by sharing, where the name gives none: the seed study's two XQA profiles.
@@ -19,7 +23,7 @@ CONTIGUOUS = Placement()
 DEFAULT_HEADS, DEFAULT_HEAD_DIM, DEFAULT_DTYPE = (16, 8), 128, "bf16"
 
 
-class CellNameError(ValueError):
+class CellNameError(UserError):
     """A cell's name that cannot be read; the message says which word and what would be right."""
 
 
@@ -66,9 +70,33 @@ REMOTE, LIKELY = 0.4, 0.6  # difflib ratios: what else could be meant, and what 
 MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
 
 
+class Axes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every axis of a cell as records hold it: words for sharing and placement, sizes for the rest.
+
+    `table_tokens` is the padded context in tokens, `planted_ns` nanoseconds.
+    """
+
+    kernel: str
+    sharing: str
+    placement: str
+    page_size: int
+    batch: int
+    kv_len: int
+    ragged_percent: int
+    seed: int
+    table_tokens: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: str
+    kv_layout: str
+    planted_loads: int
+    planted_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A kernel, whose tokens it reads, where they lie, and the sizes; else ValueError."""
+    """A kernel, whose tokens it reads, where they lie, and the sizes; else SizeError."""
 
     kernel: str
     sharing: Sharing
@@ -121,7 +149,7 @@ class Cell:
                 raise CellNameError(f"{name}: no {axis.replace('_', ' ')}, such as {example}")
         try:
             return cls._build(found)
-        except ValueError as error:
+        except SizeError as error:
             raise CellNameError(f"{name}: {error}") from error
 
     @classmethod
@@ -144,27 +172,27 @@ class Cell:
         } | axes
         return cls(kernel, sharing, Shape(**sizes), placement)
 
-    def axes(self) -> dict[str, object]:
-        """Every axis by name, defaults included."""
+    def axes(self) -> Axes:
+        """Every axis, defaults included."""
         shape = self.shape
-        return {
-            "kernel": self.kernel,
-            "sharing": self.sharing.word,
-            "placement": self.placement.word,
-            "page_size": shape.page_size,
-            "batch": shape.batch,
-            "kv_len": shape.kv_len,
-            "ragged_percent": shape.ragged_percent,
-            "seed": shape.seed,
-            "table_tokens": shape.table_tokens or shape.table_width * shape.page_size,
-            "q_heads": shape.q_heads,
-            "kv_heads": shape.kv_heads,
-            "head_dim": shape.head_dim,
-            "dtype": shape.dtype,
-            "kv_layout": shape.kv_layout,
-            "planted_loads": shape.planted_loads,
-            "planted_ns": shape.planted_ns,
-        }
+        return Axes(
+            kernel=self.kernel,
+            sharing=self.sharing.word,
+            placement=self.placement.word,
+            page_size=shape.page_size,
+            batch=shape.batch,
+            kv_len=shape.kv_len,
+            ragged_percent=shape.ragged_percent,
+            seed=shape.seed,
+            table_tokens=shape.table_tokens or shape.table_width * shape.page_size,
+            q_heads=shape.q_heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            dtype=shape.dtype,
+            kv_layout=shape.kv_layout,
+            planted_loads=shape.planted_loads,
+            planted_ns=shape.planted_ns,
+        )
 
 
 def read_words(name: str) -> dict[str, object]:
@@ -184,7 +212,7 @@ def _read_word(word: str, name: str) -> tuple[str, object]:
         if match and len(word) <= 20:  # no axis has a number this long; int() limits its digits
             try:
                 return axis, read(match[1])
-            except ValueError as error:
+            except SizeError as error:
                 raise CellNameError(f"{name}: {error}") from error
     if is_kernel(word):
         return "kernel", word
@@ -218,6 +246,6 @@ def matches(cell: Cell, words: frozenset[str]) -> bool:
 
 def moving_axes(cells: Sequence[Cell]) -> list[str]:
     """Axes that differ, without the table's width where it only follows the context."""
-    axes = [cell.axes() for cell in cells]
+    axes = [asdict(cell.axes()) for cell in cells]
     found = [axis for axis in axes[0] if any(each[axis] != axes[0][axis] for each in axes)]
     return [axis for axis in found if axis != "table_tokens"] or found

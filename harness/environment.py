@@ -6,12 +6,14 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pagebench.harness.records.timing import Block
+from msgspec import Struct
+
 from pagebench.kernels.device import Device, visible_handles
 from pagebench.profiles.dram import nominal_dram_gbps
 
@@ -36,6 +38,45 @@ THROTTLE_BITS = {
     0x40: "hardware thermal",
     0x80: "power brake",
 }
+
+
+class Environment(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The machine, the software and the neighbours. What is not known, or not of this kind of
+    device, is absent.
+
+    `flush_bytes` is what the flush reads; `other_processes` and `load` are of the moment.
+    """
+
+    versions: Mapping[str, str] = {}
+    commit: str | None = None
+    dirty: bool | None = None
+    os: str | None = None
+    gpu: str | None = None
+    uuid: str | None = None
+    capability: tuple[int, int] | None = None
+    sm_count: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    memory_bus_bits: int | None = None
+    max_memory_mhz: int | None = None
+    max_sm_mhz: int | None = None
+    nominal_dram_gbps: float | None = None
+    power_limit_w: float | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    flush_bytes: int | None = None
+    other_processes: int | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    torch_threads: int | None = None
+    load: float | None = None
+
+    @property
+    def gpu_name(self) -> str:
+        """The beginning of a GPU's UUID, enough to tell it from others; empty for a CPU."""
+        return (self.uuid or "")[:12]
 
 
 @cache
@@ -177,33 +218,3 @@ def _is_ours(pid: int) -> bool:
         return os.getpgid(pid) == os.getpgrp()
     except OSError:
         return False
-
-
-class Monitor:
-    """Reads clocks and throttle reasons of one device; on a CPU there is nothing to read."""
-
-    def __init__(self, device: Device) -> None:
-        self._nvml: Any = None
-        if device.kind == "cuda":
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._nvml, self._handle = pynvml, visible_handles()[device.index]
-
-    @property
-    def reads(self) -> bool:
-        """Whether blocks hold anything."""
-        return self._nvml is not None
-
-    def block(self, start: int) -> Block:
-        """The device's state as the block of samples from `start` on begins."""
-        if self._nvml is None:
-            return Block(start)
-        nvml, read = self._nvml, _reader(self._nvml)
-        reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0
-        return Block(
-            start,
-            read(nvml.nvmlDeviceGetClockInfo, self._handle, nvml.NVML_CLOCK_SM),
-            read(nvml.nvmlDeviceGetClockInfo, self._handle, nvml.NVML_CLOCK_MEM),
-            tuple(word for bit, word in THROTTLE_BITS.items() if reasons & bit),
-        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from pagebench.harness.cell import Cell
+from pagebench.harness.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,8 @@ SUITES = (
 
 
 def find_suite(name: str) -> Suite:
-    """The suite of that name; ValueError names those there are."""
+    """The suite of that name; UserError names those there are."""
     for suite in SUITES:
         if suite.name == name:
             return suite
-    raise ValueError(f"no suite {name}; there are {', '.join(suite.name for suite in SUITES)}")
+    raise UserError(f"no suite {name}; there are {', '.join(suite.name for suite in SUITES)}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from pagebench.layouts.churn import churned_capacity, churned_slots
 from pagebench.layouts.counter_hash import permutation
+from pagebench.layouts.shape import SizeError
 from pagebench.layouts.sharing import Streams
 
 if TYPE_CHECKING:
@@ -27,17 +28,17 @@ class Placement:
 
     def __post_init__(self) -> None:
         if self.kind in UNIT_KINDS and not self.unit_tokens:
-            raise ValueError(f"{self.word}: give the allocation unit in tokens, as {self.kind}128")
+            raise SizeError(f"{self.word}: give the allocation unit in tokens, as {self.kind}128")
 
     @property
     def word(self) -> str:
         return self.kind if self.unit_tokens is None else f"{self.kind}{self.unit_tokens}"
 
     def unit_pages(self, page_size: int) -> int:
-        """Pages in an allocation unit; ValueError where a unit is no whole number of pages."""
+        """Pages in an allocation unit; SizeError where a unit is no whole number of pages."""
         unit = self.unit_tokens or page_size
         if unit % page_size:
-            raise ValueError(
+            raise SizeError(
                 f"{self.word}: the allocation unit must be a multiple of the page size {page_size}"
             )
         return unit // page_size

@@ -27,6 +27,10 @@ MOST_SEED = 2**63 - 1
 LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
 
 
+class SizeError(ValueError):
+    """Sizes, a sharing or a placement that no cell can have; the message says what would be right."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Sizes of one decode step (one query token a request).
@@ -35,7 +39,7 @@ class Shape:
     [kv_len * (1 - r/100), kv_len]. `table_tokens` pads the page table to that many tokens.
     `planted_loads` (a tile) and `planted_ns` are work added on purpose, by kernels that can; they
     change no table and no predicted byte.
-    Raises ValueError, with what would be right, on sizes no kernel could take.
+    Raises SizeError, with what would be right, on sizes no kernel could take.
     """
 
     batch: int
@@ -56,23 +60,23 @@ class Shape:
         for axis, most in MOST.items():
             least = 0 if axis in MAY_BE_NONE else 1
             if not least <= getattr(self, axis) <= most:
-                raise ValueError(f"{axis} is {getattr(self, axis)}; use {least} to {most}")
+                raise SizeError(f"{axis} is {getattr(self, axis)}; use {least} to {most}")
         if not 0 <= self.seed <= MOST_SEED:
-            raise ValueError(f"seed {self.seed}: use 0 to {MOST_SEED}")
+            raise SizeError(f"seed {self.seed}: use 0 to {MOST_SEED}")
         if self.q_heads % self.kv_heads:
-            raise ValueError(
+            raise SizeError(
                 f"{self.q_heads} query heads do not divide among {self.kv_heads} KV heads"
             )
         if self.dtype not in DTYPE_BYTES:
-            raise ValueError(f"dtype {self.dtype}: use one of {', '.join(DTYPE_BYTES)}")
+            raise SizeError(f"dtype {self.dtype}: use one of {', '.join(DTYPE_BYTES)}")
         if self.kv_layout not in KV_LAYOUTS:
-            raise ValueError(f"KV layout {self.kv_layout}: use one of {', '.join(KV_LAYOUTS)}")
+            raise SizeError(f"KV layout {self.kv_layout}: use one of {', '.join(KV_LAYOUTS)}")
         if not 0 <= self.ragged_percent <= 99:
-            raise ValueError(f"ragged by {self.ragged_percent} %: use 0 to 99")
+            raise SizeError(f"ragged by {self.ragged_percent} %: use 0 to 99")
         if self.table_tokens is not None and self.table_tokens > MOST["kv_len"]:
-            raise ValueError(f"a table of {self.table_tokens} tokens: use up to {MOST['kv_len']}")
+            raise SizeError(f"a table of {self.table_tokens} tokens: use up to {MOST['kv_len']}")
         if self.table_tokens is not None and self.table_tokens < self.kv_len:
-            raise ValueError(
+            raise SizeError(
                 f"a table of {self.table_tokens} tokens is narrower than the context of "
                 f"{self.kv_len}; use w{self.kv_len} or more"
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagebench.layouts.shape import Shape
+from pagebench.layouts.shape import Shape, SizeError
 
 PREFIX_GRANULE = 128  # tokens; every common page size divides it
 
@@ -24,7 +24,7 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.kind == "prefix" and not 1 <= (self.percent or 0) <= 99:
-            raise ValueError(f"prefix{self.percent}: use prefix1 to prefix99")
+            raise SizeError(f"prefix{self.percent}: use prefix1 to prefix99")
 
     @property
     def word(self) -> str:
@@ -80,12 +80,12 @@ def _prefix_tokens(sharing: Sharing, shape: Shape, shortest: int) -> int:
     most = (shortest - 1) // PREFIX_GRANULE * PREFIX_GRANULE  # every tail keeps a token
     common = min(round(wanted / PREFIX_GRANULE) * PREFIX_GRANULE, most)
     if common == 0:
-        raise ValueError(
+        raise SizeError(
             f"{sharing.word} of {shortest} tokens is less than one run of {PREFIX_GRANULE}; "
             "use distinct, a longer context or a larger share"
         )
     if common % shape.page_size:
-        raise ValueError(
+        raise SizeError(
             f"a prefix of {common} tokens is no whole number of pages of {shape.page_size}; "
             f"use a page size that divides {PREFIX_GRANULE}"
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from pagebench.profiles.metrics import METRICS, TOLERANCE
+from pagebench.profiles.metrics import METRICS, TOLERANCE, metric
 
 
 class CountError(ValueError):
@@ -25,6 +24,18 @@ class KernelRow:
     values: Mapping[str, float | None]
     passes: int | None
     range_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A counter of a whole call: its median over the launches, and whether it repeated.
+
+    `spread` is (largest - least) / median; 0 where all launches are equal.
+    """
+
+    value: float
+    stable: bool
+    spread: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +79,33 @@ def stability(kind: str, values: Sequence[float]) -> Stability:
     return Stability(spread <= TOLERANCE[kind], round(spread, 6))
 
 
-def totals(kernels: Sequence[Sequence[KernelRow]]) -> dict[str, list[float]]:
+Values = Mapping[str, Sequence[float | None]]  # of one kernel, a value a launch; None where n/a
+
+
+def totals(kernels: Sequence[Values]) -> dict[str, list[float]]:
     """Counts and traffic of the whole call, one value a launch. Percentages do not add."""
     found: dict[str, list[float]] = {}
-    for metric in METRICS:
-        if metric.kind == "rate" and metric.unit == "%":
+    for each in METRICS:
+        if each.kind == "rate" and each.unit == "%":
             continue
-        columns = [[row.values.get(metric.name) for row in launches] for launches in kernels]
-        if all(value is not None for column in columns for value in column):
-            found[metric.name] = [float(sum(values)) for values in zip(*columns, strict=True)]
+        columns = [_whole(values.get(each.name, ())) for values in kernels]
+        if all(columns):
+            found[each.name] = [float(sum(values)) for values in zip(*columns, strict=True)]
+    return found
+
+
+def _whole(column: Sequence[float | None]) -> list[float]:
+    """The column, or nothing where a launch has no value."""
+    values = [value for value in column if value is not None]
+    return values if len(values) == len(column) else []
+
+
+def counts(total: Mapping[str, Sequence[float]]) -> dict[str, Count]:
+    """Medians over the launches, and what repeats by the rule of the counter's kind."""
+    found = {}
+    for name, values in total.items():
+        repeated = stability(metric(name).kind, values)
+        found[name] = Count(median(values), repeated.stable, repeated.spread)
     return found
 
 
@@ -88,15 +117,9 @@ RATIO_OF = {
 }
 
 
-def ratio_repeats(total: Mapping[str, Mapping[str, Any]], name: str) -> bool:
+def ratio_repeats(total: Mapping[str, Count], name: str) -> bool:
     """Whether both counters of a ratio are there and repeated."""
-    return all(part in total and total[part]["stable"] for part in RATIO_OF[name])
-
-
-def median_of(kernel: Mapping[str, Any], name: str) -> float | None:
-    """A counter's or rate's median over a recorded kernel's launches; None where one lacks it."""
-    values = kernel["values"].get(name) or [None]
-    return None if None in values else median(values)
+    return all(part in total and total[part].stable for part in RATIO_OF[name])
 
 
 def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
@@ -114,34 +137,11 @@ def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
     return found
 
 
-def unstable(values: Mapping[str, Sequence[float | None]]) -> list[str]:
+def unstable(values: Values) -> list[str]:
     """Counters of one kernel, a value a launch, that did not repeat."""
     return [
-        metric.name
-        for metric in METRICS
-        if metric.name in values
-        and not stability(metric.kind, [float(value or 0) for value in values[metric.name]]).stable
+        each.name
+        for each in METRICS
+        if each.name in values
+        and not stability(each.kind, [float(value or 0) for value in values[each.name]]).stable
     ]
-
-
-def summary(kernels: Sequence[Sequence[KernelRow]]) -> list[dict[str, Any]]:
-    """Each kernel of a call for a record: identity, launch facts, values a launch, stability."""
-    return list(map(_entry, kernels))
-
-
-def _entry(launches: Sequence[KernelRow]) -> dict[str, Any]:
-    first = launches[0]
-    values = {
-        metric.name: [row.values.get(metric.name) for row in launches]
-        for metric in METRICS
-        if metric.name in first.values
-    }
-    return {
-        "symbol": first.symbol,
-        "grid": first.grid,
-        "block": first.block,
-        "launch": dict(first.launch),
-        "passes": first.passes,
-        "values": values,
-        "unstable": unstable(values),
-    }

@@ -28,7 +28,7 @@ from pagebench.kernels.device import Device
 BOX = Path(".gpubox")
 WHEELS = (
     *("apache-tvm-ffi==0.1.15.post2", "cupti-python==13.4.0", "pyelftools", "diptest"),
-    "nvidia-ml-py",
+    *("msgspec", "nvidia-ml-py"),
 )
 PLATFORMS = (
     *("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64"),

@@ -1,36 +1,44 @@
-"""Results files: JSON lines, append-only, on disk after every cell."""
+"""Results files: JSON lines, append-only, on disk after every record; read once a command."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
-from pagebench.harness.records.timing import Record
+from msgspec.structs import replace
 
-Line = TypeVar("Line", bound=Mapping[str, Any])
+from pagebench.harness.errors import UserError
+from pagebench.harness.records import codec
+from pagebench.harness.records.base import Record
+from pagebench.harness.records.timing import Timing
+
 STARTS = ('{"cell":', '{"kind":')  # how a line of ours begins, also when a kill cut it off
+SomeRecord = TypeVar("SomeRecord", bound=Record)
 
 
-class StoreError(ValueError):
+class StoreError(UserError):
     """A results file that cannot be read or written."""
 
 
-def append(path: Path, record: Record) -> None:
-    """Add one record and force it to disk."""
-    append_line(path, record.to_json())
+# --- Writing --------------------------------------------------------------------------------------
 
 
-def append_line(path: Path, value: dict[str, Any]) -> None:
-    """Add one JSON line and force it to disk. A line cut off by a kill before is closed first.
+def append(path: Path, *records: Record) -> None:
+    """Add records, a line each, and force each to disk. A line cut off by a kill is closed first.
 
-    A line that does not say when it was `started` says when it was `written`.
+    A record that does not say when it was started says when it was written.
     """
-    line = json.dumps(_dated(value), separators=(",", ":"), allow_nan=False)
+    for record in records:
+        _append_line(path, codec.encode(_dated(record)))
+
+
+def _append_line(path: Path, line: str) -> None:
     try:
         make_folder_of(path)
         with path.open("a+b") as file:
@@ -43,11 +51,6 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
         raise StoreError(f"{path}: {error.strerror}") from error
 
 
-def append_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    for line in lines:
-        append_line(path, line)
-
-
 def make_folder_of(path: Path) -> None:
     """The folder that a file is to be in; a file in its place is no folder, not `File exists`."""
     try:
@@ -57,108 +60,15 @@ def make_folder_of(path: Path) -> None:
         raise NotADirectoryError(code, os.strerror(code), str(path.parent)) from error
 
 
-def _dated(value: dict[str, Any]) -> dict[str, Any]:
-    if _date(value):
-        return value
-    return value | {"written": datetime.now(UTC).isoformat(timespec="seconds")}
+def _dated(record: Record) -> Record:
+    if record.date:
+        return record
+    return replace(record, written=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def _date(value: Mapping[str, Any]) -> str:
-    return str(value.get("started") or value.get("written") or "")
-
-
-def _ends_whole(file: Any) -> bool:
+def _ends_whole(file: IO[bytes]) -> bool:
     file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
-
-
-def read(paths: Iterable[Path]) -> Iterator[Record]:
-    """Timing records of all files, in order. Records of other kinds are passed over.
-
-    A line that is no JSON is an error, unless it begins as ours do: a kill cut it off, and what it
-    was about to say is measured again.
-    """
-    for path in paths:
-        for number, line in enumerate(_lines(path), 1):
-            if line.strip():
-                record = _read_line(line, f"{path}, line {number}")
-                if record is not None:
-                    yield record
-
-
-def read_kind(
-    paths: Iterable[Path],
-    kind: str,
-    wrong: Callable[[dict[str, Any]], str | None] = lambda value: None,
-) -> Iterator[dict[str, Any]]:
-    """Lines of one kind other than timing, the newest last; those without a date come first.
-
-    A line that a kill cut off is passed over; StoreError for one of which `wrong` says something.
-    """
-    found = []
-    for path in paths:
-        for number, line in enumerate(_lines(path), 1):
-            value = _whole(line) if f'"{kind}"' in line else None
-            if value and value.get("kind") == kind:
-                if reason := wrong(value):
-                    raise StoreError(f"{path}, line {number}: {reason}")
-                found.append(value)
-    yield from sorted(found, key=_date)
-
-
-def of_gpu(lines: Iterable[Line], environment: Mapping[str, Any]) -> list[Line]:
-    """Lines of the same GPU model, in order, and those of the very same GPU after the others."""
-
-    def same(line: Line, fact: str) -> bool:
-        return bool(line.get("environment", {}).get(fact) == environment.get(fact))
-
-    return sorted(
-        (line for line in lines if same(line, "gpu")), key=lambda line: same(line, "uuid")
-    )
-
-
-def kinds(paths: Iterable[Path]) -> set[str]:
-    """The kinds of all whole lines."""
-    values = (_whole(line) for path in paths for line in _lines(path) if line.strip())
-    return {str(value["kind"]) for value in values if value and "kind" in value}
-
-
-def _whole(line: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
-
-
-def _is_start_of_ours(line: str) -> bool:
-    return any(line.startswith(start[: len(line)]) for start in STARTS)
-
-
-def _read_line(line: str, where: str) -> Record | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        if _is_start_of_ours(line):
-            return None
-        raise StoreError(f"{where}: not a JSON record") from None
-    if not isinstance(value, dict) or "kind" not in value:
-        raise StoreError(f"{where}: not a pagebench record")
-    if value["kind"] != "timing":
-        return None
-    try:
-        return Record.from_json(value)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StoreError(f"{where}: {error}") from error
+    return file.read(1) == b"\n"
 
 
 def check_writable(path: Path) -> None:
@@ -189,3 +99,84 @@ def check_appendable(path: Path) -> None:
         raise StoreError(f"{path}: {error.strerror}") from error
     if first.strip() and not _is_start_of_ours(first[:8]):
         raise StoreError(f"{path} is no results file: choose another for --out")
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Records of files, each with the file it stands in, in the order of files and lines.
+
+    `kinds` are those of all lines, also of lines that were not asked for.
+    """
+
+    lines: tuple[tuple[Path, Record], ...]
+    kinds: frozenset[str]
+
+    def of(self, kind: type[SomeRecord]) -> list[SomeRecord]:
+        """All records of a type: timings in the order they stand in, others the newest last."""
+        found = [record for _, record in self.lines if isinstance(record, kind)]
+        return found if issubclass(kind, Timing) else sorted(found, key=lambda each: each.date)
+
+    def timings_of(self, path: Path) -> list[Timing]:
+        return [each for where, each in self.lines if where == path and isinstance(each, Timing)]
+
+
+def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
+    """Each file opened once: records of those kinds, or of all. StoreError has file and line.
+
+    Kinds that are not asked for, or not known here, are passed over. A line that is no JSON is an
+    error, unless it begins as ours do: a kill cut it off, and what it was about to say is lost.
+    """
+    wanted = tuple(name for name, kind in codec.KINDS.items() if not kinds or kind.record in kinds)
+    found: list[tuple[Path, Record]] = []
+    seen: set[str] = set()
+    for path in paths:
+        for where, value in _objects(path):
+            name = codec.kind_of(value)
+            seen.add(name)
+            if name in wanted:
+                found.append((path, _typed(value, where)))
+    return Stored(tuple(found), frozenset(seen))
+
+
+def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every whole line as an object, with where it stands."""
+    for number, line in enumerate(_lines(path), 1):
+        if line.strip():
+            value = _object(line, f"{path}, line {number}")
+            if value is not None:
+                yield f"{path}, line {number}", value
+
+
+def _object(line: str, where: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        if _is_start_of_ours(line):
+            return None
+        raise StoreError(f"{where}: not a JSON record") from None
+    if not isinstance(value, dict) or "kind" not in value:
+        raise StoreError(f"{where}: not a pagebench record")
+    return value
+
+
+def _typed(value: dict[str, Any], where: str) -> Record:
+    try:
+        return codec.from_json(value)
+    except ValueError as error:
+        raise StoreError(f"{where}: {error}") from error
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def _is_start_of_ours(line: str) -> bool:
+    return any(line.startswith(start[: len(line)]) for start in STARTS)

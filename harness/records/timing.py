@@ -1,17 +1,15 @@
-"""The record: what one cell asked for, what it got, and how long that took.
-
-History of the timing schema: 1, the first; 2, events beside the span in `cupti` samples.
-"""
+"""The timing record: what one cell asked for, what it got, and how long that took."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from math import inf
-from typing import Any
 
-TIMING_SCHEMA = 2
+from pagebench.harness.cell import Axes
+from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
+
 MOST_SAMPLES = 200
+USUAL_SECONDS = 2.0  # longest sampling of a cell where none is asked for
 
 # What became of a cell. Only `measured` has a time.
 STATUSES = {
@@ -22,13 +20,20 @@ STATUSES = {
     "rejected": "timed, but the time is impossible",
     "crashed": "an error, a death or a hang while measuring",
 }
-LISTS = ("time_us", "sum_us", "kernels", "events_us")  # of samples
-MAPPINGS = ("axes", "options", "resolved", "predicted", "layout", "check", "environment")
 FAILURES = ("wrong", "poisoned", "rejected", "crashed")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+def check_status(status: str, reason: str | None, *, has_times: bool) -> None:
+    """ValueError where a status is unknown, or has what only another status gives."""
+    if status not in STATUSES:
+        raise ValueError(f"status {status}; there are {', '.join(STATUSES)}")
+    if (status == "measured") != has_times:
+        raise ValueError(f"a {status} record must {'not ' if has_times else ''}have samples")
+    if (status == "measured") != (reason is None):
+        raise ValueError(f"a {status} record and reason {reason!r} do not go together")
+
+
+class Block(Part, frozen=True):
     """State of the device while the samples from `start` on were taken; None where unreadable.
 
     `sm_mhz` is what NVML says between samples, `spin_mhz` what the spin before a sample ran at.
@@ -41,8 +46,7 @@ class Block:
     spin_mhz: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(Part, frozen=True):
     """Times in order, in microseconds, and what they were taken with."""
 
     time_us: tuple[float, ...]
@@ -58,80 +62,96 @@ class Samples:
     def __post_init__(self) -> None:
         if not self.time_us or len(self.time_us) > MOST_SAMPLES:
             raise ValueError(f"{len(self.time_us)} samples; a record holds 1 to {MOST_SAMPLES}")
-        if not self.blocks or not isinstance(self.floor_us, (int, float)):
-            raise ValueError("samples have a floor and at least one block")
-        if not all(isinstance(time, (int, float)) and 0 < time < inf for time in self.time_us):
+        if not self.blocks:
+            raise ValueError("samples have at least one block")
+        if not all(0 < time < inf for time in self.time_us):
             raise ValueError("a sample took no time, or no finite one")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One line of a results file. A record with samples is `measured`, and no other has any."""
+class Asked(Part, frozen=True, kw_only=True):
+    """How it was to be measured, beside the key; `kernel` is the file of --kernel."""
+
+    seconds: float
+    device: str
+    kernel: str | None = None
+
+
+class Predicted(PredictedWork, frozen=True, kw_only=True):
+    """Work, and the device bytes that the cell takes at most."""
+
+    device_bytes: int
+
+
+class Layout(Part, frozen=True, kw_only=True):
+    """What the check of the page table found (`layouts.table.check`), and the lowering."""
+
+    distinct_pages: int
+    distinct_tokens: int
+    pool_pages: int
+    unused_entries: int
+    lowering: str
+
+
+class Check(Part, frozen=True, kw_only=True):
+    """Largest relative error of the requests checked, by moment; None where not checked then."""
+
+    tolerance: float
+    requests: int
+    of_requests: int
+    error_before: float | None = None
+    error_after: float | None = None
+    error_replanned: float | None = None
+
+
+class Timing(Record, frozen=True, tag="timing"):
+    """One cell. A record with samples is `measured`, and no other has any.
+
+    `resolved` is what the adapter says it chose; its keys are the adapter's own.
+    """
 
     cell: str
     boundary: str
     clock: str
     l2: str
     status: str
-    axes: Mapping[str, Any]
+    axes: Axes
     started: str  # UTC, ISO 8601
     device: str  # cpu or cuda
+    asked: Asked
     reason: str | None = None
     process: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)  # seconds, device, kernel file
     samples: Samples | None = None
-    resolved: Mapping[str, Any] = field(default_factory=dict)
-    predicted: Mapping[str, Any] = field(default_factory=dict)
-    layout: Mapping[str, Any] = field(default_factory=dict)
-    check: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    resolved: Mapping[str, str | int | float | bool] = {}
+    predicted: Predicted | None = None
+    layout: Layout | None = None
+    check: Check | None = None
     elapsed_s: float | None = None
-    kind: str = "timing"
-    schema: int = TIMING_SCHEMA
 
     def __post_init__(self) -> None:
-        for name in MAPPINGS:
-            if not isinstance(getattr(self, name), Mapping):
-                raise ValueError(f"{name} is no set of fields")
-        for name in ("cell", "boundary", "clock", "l2", "status", "started", "device"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} is no text")
-        if self.status not in STATUSES:
-            raise ValueError(f"status {self.status}; there are {', '.join(STATUSES)}")
-        if (self.status == "measured") != (self.samples is not None):
-            raise ValueError(
-                f"a {self.status} record must {'' if self.samples is None else 'not '}have samples"
-            )
-        if (self.status == "measured") != (self.reason is None):
-            raise ValueError(
-                f"a {self.status} record and reason {self.reason!r} do not go together"
-            )
+        check_status(self.status, self.reason, has_times=self.samples is not None)
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
         """What makes a measurement the same one again."""
         return (self.cell, self.boundary, self.clock, self.l2, self.process)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Record:
-        """Read any schema so far; ValueError on a newer one or on fields that do not fit."""
-        if line.get("kind") != "timing" or line.get("schema", 0) > TIMING_SCHEMA:
-            raise ValueError(f"no timing record of schema {TIMING_SCHEMA} or older")
-        values = {name: value for name, value in line.items() if name in cls.__slots__}
-        try:
-            return cls(**values | {"samples": _samples(values.get("samples"))})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"a field is missing or unknown: {error}") from error
+    @property
+    def date(self) -> str:
+        return self.started
 
 
-def _samples(line: Mapping[str, Any] | None) -> Samples | None:
-    if line is None:
-        return None
-    blocks = tuple(
-        Block(**block | {"throttle": tuple(block["throttle"])}) for block in line["blocks"]
-    )
-    lists = {name: tuple(line.get(name, ())) for name in LISTS}
-    return Samples(**dict(line) | lists | {"blocks": blocks})
+def _typed(line: Json) -> Json:
+    """Schema 2 wrote nulls and empty mappings for what a status does not give."""
+    kept = {name: value for name, value in line.items() if value not in (None, {})}
+    device = line.get("device", "cuda")
+    asked = {"seconds": USUAL_SECONDS, "device": device} | (kept.pop("options", None) or {})
+    axes = {"planted_loads": 0, "planted_ns": 0} | dict(line["axes"])
+    return kept | {"asked": asked, "axes": axes}
+
+
+UPGRADES = (
+    Upgrade("events beside the span in the samples of `cupti`", lambda line: line),
+    Upgrade(
+        "parts have types; `options` is `asked`; what a status does not give is absent", _typed
+    ),
+)

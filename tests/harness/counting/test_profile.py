@@ -57,7 +57,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Puts the stand-in on the PATH; call it with what the next processes are to do."""
     tool = tmp_path / "bin" / "ncu"
     tool.parent.mkdir()
-    source = TESTS / "fake_ncu.py".read_text()
+    source = (TESTS / "fake_ncu.py").read_text()
     tool.write_text(f"#!{sys.executable}\n{source}")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")

@@ -1,0 +1,22 @@
+"""What a user can put right: the only errors that the command line prints without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class UserError(Exception):
+    """Bad input, or a machine that lacks something; one line says what is wrong and what is right.
+
+    Everything else that reaches `main` is a bug of ours: it keeps its traceback and exits 70.
+    """
+
+
+@contextmanager
+def as_user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
+    """Turn errors of rooms below, whose messages are written for users, into UserError."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(f"{prefix}{error}") from error

@@ -1,0 +1,47 @@
+"""The audit record: whether the flush makes the cache cold."""
+
+from __future__ import annotations
+
+from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.counters import How
+
+LEAST_COLD = 0.98  # of the distinct bytes, which a flushed cache must leave to DRAM
+
+
+class DramRead(Part, frozen=True, kw_only=True):
+    """Bytes that a call reads from DRAM after the flush, and without it."""
+
+    cold: float
+    warm: float
+
+
+class Audit(Record, frozen=True, kw_only=True, tag="audit"):
+    """DRAM bytes of one cell beside its distinct bytes."""
+
+    cell: str
+    distinct_kv_bytes: int
+    dram_read_bytes: DramRead
+    how: How
+    calibrated: bool = False
+
+    @property
+    def cold_over_distinct(self) -> float:
+        return self.dram_read_bytes.cold / self.distinct_kv_bytes
+
+    @property
+    def warm_over_distinct(self) -> float:
+        return self.dram_read_bytes.warm / self.distinct_kv_bytes
+
+    @property
+    def is_flushed(self) -> bool:
+        return self.dram_read_bytes.cold >= LEAST_COLD * self.distinct_kv_bytes
+
+
+DERIVED = ("cold_over_distinct", "warm_over_distinct", "flushed")
+
+
+def _underived(line: Json) -> Json:
+    return {name: value for name, value in line.items() if name not in DERIVED}
+
+
+UPGRADES = (Upgrade("what follows from the bytes is worked out when read", _underived),)

@@ -1,0 +1,52 @@
+"""What all records have in common: a frozen typed struct a kind, and where it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import Struct
+
+from pagebench.harness.environment import Environment
+
+Json = dict[str, Any]  # a JSON object before it has a type
+
+
+class Part(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a record. A field at its default is not written, so what has no value is absent."""
+
+
+class PredictedWork(Part, frozen=True, kw_only=True):
+    """`layouts.work.Work` as recorded; the optional two are younger than the first records."""
+
+    index_entries: int
+    distinct_kv_bytes: int
+    read_kv_bytes: int
+    compulsory_bytes: int
+    flop: int
+    read_bytes: int | None = None
+    sectors_per_request: float | None = None
+
+
+class Record(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """One line of a results file. `written` is UTC, ISO 8601: when the line went to disk."""
+
+    environment: Environment = Environment()
+    written: str | None = None
+
+    @property
+    def date(self) -> str:
+        """When it was made, as far as it says; empty sorts first."""
+        return self.written or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A step from one schema number to the next: `changes` is its line in the kind's history.
+
+    `apply` gets the whole JSON object of the old number and gives that of the next one.
+    """
+
+    changes: str
+    apply: Callable[[Json], Json]

@@ -1,0 +1,89 @@
+"""The ceilings record: what one GPU reaches, by probes that are shown to saturate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.profiles.ceilings import RATES, Ceilings, Point, Rate
+
+
+class Launches(Part, frozen=True, kw_only=True):
+    """Microseconds of calls of 1, 2, 4 ... empty kernels; `saturated` where a further launch costs
+    the same by the last two doublings (`profiles.ceilings`)."""
+
+    by_launches: Mapping[int, float]
+    saturated: bool
+
+    @property
+    def first(self) -> float:
+        return self.by_launches[min(self.by_launches)]
+
+    @property
+    def further(self) -> float:
+        """Cost of one further launch, by the last doubling."""
+        *_, low, high = sorted(self.by_launches)
+        us = self.by_launches
+        return round((us[high] - us[low]) / (high - low), 3)
+
+
+class ByWarps(Part, frozen=True, kw_only=True):
+    """A rate in G a second, by warps an SM; the L2's probe also says what it reads over."""
+
+    by_warps: Mapping[int, float]
+    saturated: bool  # whether the last doubling gains nothing, before values were rounded
+    window_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.by_warps or min(self.by_warps.values()) <= 0:
+            raise ValueError("it reaches nothing")
+
+    @property
+    def value(self) -> float:
+        return max(self.by_warps.values())
+
+
+class MeasuredCeilings(Record, frozen=True, kw_only=True, tag="ceilings"):
+    """DRAM as a curve over bytes, the others as rates; records of schema 1 have the curve alone."""
+
+    gpu: str
+    dram_read: tuple[Point, ...]
+    launch_us: Launches | None = None
+    l2_read_gbps: ByWarps | None = None
+    issue_ginst: ByWarps | None = None
+    fma_gflops: ByWarps | None = None
+    matrix_gflops: ByWarps | None = None
+
+    def __post_init__(self) -> None:
+        if not all(point.gbps > 0 and point.bytes_read > 0 for point in self.dram_read):
+            raise ValueError("it reaches nothing")
+
+    @property
+    def rates(self) -> dict[str, ByWarps]:
+        """Those rates that were measured, by the names of `profiles.ceilings.RATES`."""
+        found = {name: getattr(self, name) for name in RATES}
+        return {name: rate for name, rate in found.items() if rate is not None}
+
+    def ceilings(self) -> Ceilings:
+        rates = {name: Rate(rate.value, rate.saturated) for name, rate in self.rates.items()}
+        launch = self.launch_us and (self.launch_us.first, self.launch_us.further)
+        return Ceilings(self.dram_read, rates, launch)
+
+
+DERIVED = ("value", "first", "further")
+
+
+def _underived(line: Json) -> Json:
+    """Schema 2 stored the best of each rate, and the cost of launches, beside the values."""
+    parts = ("launch_us", *RATES)
+    return line | {
+        name: {key: value for key, value in line[name].items() if key not in DERIVED}
+        for name in parts
+        if isinstance(line.get(name), dict)
+    }
+
+
+UPGRADES = (
+    Upgrade("launch, L2, issue, FMA and matrix ceilings beside DRAM's curve", lambda line: line),
+    Upgrade("what follows from the values is worked out when read", _underived),
+)

@@ -1,0 +1,124 @@
+"""One codec for all records: JSON to a typed struct through its kind's upgrades, and back.
+
+A kind's schema number is one more than its upgrades. Each change of a record's shape is a new
+upgrade, so the number moves; `pagebench.harness.records.codec.history` lists them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pagebench.harness.records import (
+    attack,
+    audit,
+    calibration,
+    ceilings,
+    counters,
+    dose,
+    planted,
+    rounds,
+    speed,
+    timing,
+    verdict,
+)
+from pagebench.harness.records.base import Json, Record, Upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A record's type, and the steps to it from every older schema number."""
+
+    record: type[Record]
+    upgrades: tuple[Upgrade, ...]
+
+    @property
+    def schema(self) -> int:
+        return len(self.upgrades) + 1
+
+
+KINDS = {
+    "timing": Kind(timing.Timing, timing.UPGRADES),
+    "rounds": Kind(rounds.Rounds, rounds.UPGRADES),
+    "counters": Kind(counters.Counters, counters.UPGRADES),
+    "calibration": Kind(calibration.Calibration, calibration.UPGRADES),
+    "audit": Kind(audit.Audit, audit.UPGRADES),
+    "ceilings": Kind(ceilings.MeasuredCeilings, ceilings.UPGRADES),
+    "verdict": Kind(verdict.Verdict, verdict.UPGRADES),
+    "dose": Kind(dose.Dose, dose.UPGRADES),
+    "attack": Kind(attack.Attack, attack.UPGRADES),
+    "planted": Kind(planted.Planted, planted.UPGRADES),
+    "speed": Kind(speed.Speed, speed.UPGRADES),
+}
+OLD_NAMES = {"group": "rounds"}
+
+
+def kind_of(value: Mapping[str, Any]) -> str:
+    """The kind by today's name; empty where the object names none."""
+    name = value.get("kind")
+    return OLD_NAMES.get(name, name) if isinstance(name, str) else ""
+
+
+def to_json(record: Record) -> Json:
+    """The record as plain data, with its schema number behind the kind."""
+    fields = msgspec.to_builtins(record, str_keys=True)
+    kind = fields.pop("kind")
+    return {"kind": kind, "schema": KINDS[kind].schema, **fields}
+
+
+def encode(record: Record) -> str:
+    """One line. Not msgspec's own encoder: it writes NaN as null, and this refuses it."""
+    return json.dumps(to_json(record), separators=(",", ":"), allow_nan=False)
+
+
+def from_json(value: Json) -> Record:
+    """A record of any schema so far; ValueError says what is wrong with it."""
+    name = kind_of(value)
+    kind = KINDS[name]
+    schema = value.get("schema")
+    if type(schema) is not int or not 1 <= schema <= kind.schema:
+        raise ValueError(
+            f"a {name} record of schema {schema}; this pagebench reads 1 to {kind.schema}"
+        )
+    try:
+        return msgspec.convert(_upgraded(value, schema, kind), kind.record, str_keys=True)
+    except (KeyError, TypeError, AttributeError) as error:  # an upgrade met what is not there
+        said = f"{type(error).__name__} {error}"
+        raise ValueError(f"a {name} record of schema {schema} is damaged: {said}") from error
+    except ValueError as error:
+        raise ValueError(f"a {name} record: {error}") from error
+
+
+def _upgraded(value: Json, schema: int, kind: Kind) -> Json:
+    for upgrade in kind.upgrades[schema - 1 :]:
+        value = upgrade.apply(value)
+    return {name: field for name, field in value.items() if name != "schema"}
+
+
+def history(name: str) -> list[str]:
+    """What changed with each schema number of a kind, the first one included."""
+    changes = (upgrade.changes for upgrade in KINDS[name].upgrades)
+    return ["1: the first", *(f"{number}: {text}" for number, text in enumerate(changes, 2))]
+
+
+def json_schema(name: str) -> Json:
+    """The JSON Schema of a kind's lines as they are written today."""
+    kind = KINDS[name]
+    schema = msgspec.json.schema(kind.record)
+    body = schema["$defs"][kind.record.__name__]
+    body["properties"] = {
+        "kind": body["properties"].pop("kind"),
+        "schema": {"const": kind.schema},
+        **body["properties"],
+    }
+    body["required"] = ["kind", "schema", *(f for f in body["required"] if f != "kind")]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"pagebench {name} record, schema {kind.schema}",
+        "$comment": "; ".join(history(name)),
+        **schema,
+    }

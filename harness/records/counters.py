@@ -1,0 +1,171 @@
+"""The counters record: what Nsight Compute counted of one cell, launch by launch.
+
+Totals, ratios, what repeats and what is off its prediction follow from the values, and are worked
+out when they are asked for: a stored spread is rounded, and tolerances may get better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from statistics import median
+
+from msgspec.structs import replace
+
+from pagebench.harness.cell import Axes
+from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
+from pagebench.profiles.counters import Count, counts, ratio_repeats, ratios, totals, unstable
+from pagebench.profiles.metrics import METRICS
+
+# Measured over predicted may be off by this much before the card flags it.
+LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
+OWN_BYTES = 0.12e6  # of code, constants and spills, which no layout predicts: they come on top
+KNOWN = frozenset(metric.name for metric in METRICS)
+Values = tuple[float | None, ...]  # one a launch, None where ncu has none
+
+
+class How(Part, frozen=True, kw_only=True):
+    """How it was counted. An imported page says less than a profile of ours: chip and launches.
+
+    `elapsed_s` and `cells` are of the whole profiled process.
+    """
+
+    chip: str
+    launches: int
+    ncu: str | None = None
+    replay_mode: str | None = None
+    cache_control: str | None = None
+    clock_control: str | None = None
+    l2: str | None = None
+    elapsed_s: float | None = None
+    cells: int | None = None
+    imported: bool = False
+
+
+class Kernel(Part, frozen=True, kw_only=True):
+    """One kernel of the call. `launch` has the keys of `profiles.metrics.LAUNCH`, `values` our
+    names of counters."""
+
+    symbol: str
+    grid: str
+    block: str
+    passes: int | None = None
+    launch: Mapping[str, float | None]
+    values: Mapping[str, Values]
+
+    def median(self, name: str) -> float | None:
+        """A counter's or rate's median over the launches; None where one lacks it."""
+        values = [value for value in self.values.get(name, ()) if value is not None]
+        return median(values) if values and None not in self.values[name] else None
+
+    @property
+    def unstable(self) -> list[str]:
+        """Counters that did not repeat."""
+        return unstable(self.values)
+
+
+class PredictedCounters(PredictedWork, frozen=True, kw_only=True):
+    """Work, and what the counters should show; `failed` says why a formula gives no loads."""
+
+    ldg: int | None = None
+    decode_ldg: int | None = None
+    dram_read_bytes: int | None = None
+    failed: str | None = None
+
+
+class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
+    """One cell under Nsight Compute. `distrusted` counters were found wrong and taken out.
+
+    `predicted` is the prediction of the day; `counting.predict.anew` gives today's.
+    """
+
+    cell: str
+    axes: Axes
+    predicted: PredictedCounters
+    kernels: tuple[Kernel, ...]
+    how: How
+    resolved: Mapping[str, str | int | float | bool] = {}
+    distrusted: tuple[str, ...] = ()
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        columns = [values for kernel in self.kernels for values in kernel.values.values()]
+        strange = {name for kernel in self.kernels for name in kernel.values} - KNOWN
+        if strange:
+            raise ValueError(f"counts {', '.join(sorted(strange))}, which no counter is called")
+        if len({len(values) for values in columns}) != 1 or not columns[0]:
+            raise ValueError("its kernels do not have as many values as launches, or have none")
+
+    @cached_property
+    def total(self) -> dict[str, Count]:
+        """Counts and traffic of the whole call: the median launch, and whether it repeated."""
+        return counts(totals([kernel.values for kernel in self.kernels]))
+
+    @cached_property
+    def ratios(self) -> dict[str, float | str]:
+        """Hit rate and sectors a request, where they are defined."""
+        return ratios({name: count.value for name, count in self.total.items()})
+
+    def value(self, name: str) -> float | None:
+        return self.total[name].value if name in self.total else None
+
+    def ratio_repeats(self, name: str) -> bool:
+        """Whether both counters that a ratio is made of repeated."""
+        return ratio_repeats(self.total, name)
+
+    def over_predicted(self, name: str) -> float | None:
+        """A counter of the call over its prediction; None where either is not known."""
+        value, wanted = self.value(name), self._wanted(name)
+        return value / wanted if value is not None and wanted else None
+
+    @property
+    def decode_over_predicted(self) -> float | None:
+        """The same of the first kernel's LDG, which may be predicted where the call's is not."""
+        value, wanted = self.kernels[0].values.get("ldg", (None,))[0], self.predicted.decode_ldg
+        return value / wanted if value and wanted else None
+
+    def _wanted(self, name: str) -> int | None:
+        known = {"ldg": self.predicted.ldg, "dram_read_bytes": self.predicted.dram_read_bytes}
+        return known.get(name)
+
+    @property
+    def off(self) -> list[str]:
+        """Counters whose measurement over prediction is further from 1 than its margin."""
+        margins = {"ldg": (LDG_MARGIN, 0.0), "dram_read_bytes": (DRAM_MARGIN, OWN_BYTES)}
+        return [
+            name
+            for name, (share, least) in margins.items()
+            if (wanted := self._wanted(name))
+            and (value := self.value(name)) is not None
+            and abs(value - wanted) > max(share * wanted, least)
+        ]
+
+    def without(self, names: Iterable[str]) -> Counters:
+        """The record less those counters in every kernel."""
+        gone = tuple(names)
+        kernels = (
+            replace(k, values={name: v for name, v in k.values.items() if name not in gone})
+            for k in self.kernels
+        )
+        return replace(self, kernels=tuple(kernels), distrusted=gone)
+
+
+DERIVED = ("total", "ratios", "off")
+
+
+def _underived(line: Json) -> Json:
+    """Schema 1 stored totals, ratios, and what is unstable or off beside the values."""
+    kept = {name: value for name, value in line.items() if name not in DERIVED}
+    axes = {"planted_loads": 0, "planted_ns": 0} | line["axes"]
+    gone = line.get("distrusted", ())  # totals lacked them already, when kernels did not yet
+    kernels = [_kernel(kernel, gone) for kernel in line["kernels"]]
+    return kept | {"axes": axes, "kernels": kernels}
+
+
+def _kernel(kernel: Json, gone: Sequence[str]) -> Json:
+    kept = {name: value for name, value in kernel.items() if name != "unstable"}
+    values = {name: counted for name, counted in kernel["values"].items() if name not in gone}
+    return kept | {"values": values}
+
+
+UPGRADES = (Upgrade("what follows from the values is worked out when read", _underived),)

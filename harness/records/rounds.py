@@ -1,0 +1,46 @@
+"""The rounds record: cells interleaved in one process, there and back, A B B A."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pagebench.harness.records.base import Json, Record, Upgrade
+from pagebench.harness.records.timing import Check, check_status
+
+
+class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
+    """One process of cells timed together; `rounds` are in microseconds, 2 x cells each.
+
+    What it resolved to and how the output was checked stand a cell, in order; empty where the
+    process ended before.
+    """
+
+    cells: tuple[str, ...]
+    clock: str
+    l2: str
+    process: int
+    status: str
+    reason: str | None = None
+    floor_us: float | None = None
+    rounds: tuple[tuple[float, ...], ...] = ()
+    resolved: tuple[Mapping[str, str | int | float | bool], ...] = ()
+    check: tuple[Check | None, ...] = ()
+    discarded: int = 0
+    throttle: tuple[str, ...] = ()
+    spin_mhz: int | None = None  # SM clock right before the calls, the median
+
+    def __post_init__(self) -> None:
+        check_status(self.status, self.reason, has_times=bool(self.rounds))
+        if self.rounds and self.floor_us is None:
+            raise ValueError("rounds have a floor")
+        if any(len(each) != 2 * len(self.cells) for each in self.rounds):
+            raise ValueError("a round holds two times of each cell")
+
+
+def _named(line: Json) -> Json:
+    """Schema 1 was of kind `group`; an empty check is one that was not made."""
+    kept = {name: value for name, value in line.items() if value is not None}
+    return kept | {"kind": "rounds", "check": [each or None for each in line.get("check", ())]}
+
+
+UPGRADES = (Upgrade("the kind `group` is called `rounds`; checks have types", _named),)

@@ -1,0 +1,82 @@
+"""Which of many records belong together: of one GPU, of one state of the cache, the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.environment import Environment
+from pagebench.harness.records import store
+from pagebench.harness.records.base import Record
+from pagebench.harness.records.ceilings import MeasuredCeilings
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.timing import Timing
+
+SomeRecord = TypeVar("SomeRecord", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where and how something was timed: the GPU, in its environment, and the state of the L2."""
+
+    environment: Environment
+    l2: str
+
+    def holds(self, counters: Counters) -> bool:
+        """Whether counters are of that GPU model and state: those of others say nothing of it."""
+        return (counters.environment.gpu, counters.how.l2) == (self.environment.gpu, self.l2)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What conclusions rest on beside times, read once a command; the newest last."""
+
+    counters: tuple[Counters, ...] = ()
+    ceilings: tuple[MeasuredCeilings, ...] = ()
+
+    def newest_counters(
+        self, cells: Sequence[Cell], state: State | None = None
+    ) -> list[Counters] | None:
+        """The newest counters of each cell; None where one has none.
+
+        With a state, of that GPU, else of its model, in that state of the cache.
+        """
+        lines: Iterable[Counters] = self.counters
+        if state:
+            lines = filter(state.holds, of_gpu(lines, state.environment))
+        newest = {line.cell: line for line in lines}
+        if not all(cell.name in newest for cell in cells):
+            return None
+        return [newest[cell.name] for cell in cells]
+
+    def newest_ceilings(self, environment: Environment) -> MeasuredCeilings | None:
+        """The last of that GPU's ceilings, else of its model's, if there are any."""
+        found = of_gpu(self.ceilings, environment)
+        return found[-1] if found else None
+
+
+def read_evidence(files: Iterable[Path]) -> Evidence:
+    """Counters and ceilings of the files. StoreError for one that cannot be read."""
+    found = store.read(files, Counters, MeasuredCeilings)
+    return Evidence(tuple(found.of(Counters)), tuple(found.of(MeasuredCeilings)))
+
+
+def of_gpu(records: Iterable[SomeRecord], environment: Environment) -> list[SomeRecord]:
+    """Records of the same GPU model, in order, and those of the very same GPU after the others."""
+    same_model = [each for each in records if each.environment.gpu == environment.gpu]
+    return sorted(same_model, key=lambda each: each.environment.uuid == environment.uuid)
+
+
+def usual_state(timing: Timing) -> tuple[str, str]:
+    """The clock that is used, and the L2 state with the record's clock, where none is asked for."""
+    on_host = timing.device == "cpu" or timing.boundary == "plan"
+    warm = timing.boundary == "plan" or timing.clock == "eager"
+    return "wall" if on_host else "events", "warm" if warm else "cold"
+
+
+def is_usual(timing: Timing) -> bool:
+    """Whether it is a time of the run by the usual clock and in the usual state of the L2."""
+    return timing.boundary == "run" and (timing.clock, timing.l2) == usual_state(timing)

@@ -1,0 +1,38 @@
+"""The speed record: how long something took each time, and how long it may take."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from pagebench.harness.records.base import Json, Record, Upgrade
+
+
+class Speed(Record, frozen=True, kw_only=True, tag="speed"):
+    """`statistic` says which of `all_seconds` is held against the limit: best or median."""
+
+    what: str
+    all_seconds: tuple[float, ...]
+    limit_s: float
+    statistic: str
+
+    def __post_init__(self) -> None:
+        if self.statistic not in ("best", "median") or not self.all_seconds:
+            raise ValueError("a speed record has seconds and the statistic best or median")
+
+    @property
+    def seconds(self) -> float:
+        return (min if self.statistic == "best" else median)(self.all_seconds)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the limit is kept."""
+        return self.seconds <= self.limit_s
+
+
+def _with_statistic(line: Json) -> Json:
+    """Schema 1 stored the best of its seconds beside them."""
+    kept = {name: value for name, value in line.items() if name != "seconds"}
+    return kept | {"statistic": "best"}
+
+
+UPGRADES = (Upgrade("says which statistic is held against the limit", _with_statistic),)

@@ -1,0 +1,125 @@
+"""The verdict record: two cells, whether their work and their time differ, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.caveats import Caveat
+from pagebench.harness.records.old_sentences import caveats_of
+from pagebench.profiles.ceilings import CriticalPath
+
+WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
+OLD_ERROR = 0.05  # chance of a wrong "changed" that verdicts were judged at before they said so
+
+
+class Change(Part, frozen=True):
+    """`word` is changed, same or unclear; ratio is B over A with the interval decided on."""
+
+    word: str
+    ratio: float
+    low: float
+    high: float
+    processes: int
+    detectable: float  # relative effect that would be found with 80 % power
+    error: float  # chance that it is called changed and is not
+
+    @property
+    def is_decided(self) -> bool:
+        return self.word != "unclear"
+
+    def delta_us(self, before_us: float) -> tuple[float, float, float]:
+        """Low, middle and high of B less A in microseconds, where A takes `before_us`."""
+        low, middle, high = ((r - 1) * before_us for r in (self.low, self.ratio, self.high))
+        return low, middle, high
+
+
+class SameBinary(Part, frozen=True, kw_only=True):
+    """Whether both cells ran the same code alike. Records before modules had names lack `module`.
+
+    `module` is what was compiled: XQA has one a page size, whose kernels all have one name.
+    """
+
+    module: bool | None = None
+    symbol: bool
+    launch: bool
+    resources: bool
+
+    def items(self) -> dict[str, bool]:
+        """Those that are known, by name."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: same for name, same in found.items() if same is not None}
+
+    @property
+    def differs(self) -> tuple[str, ...]:
+        return tuple(name for name, same in self.items().items() if not same)
+
+
+class Work(Part, frozen=True):
+    """Stable counters of both cells, what was predicted of them, and whether one binary ran alike.
+
+    `changed` maps counters to B over A, None where A had none of it; `from_knob` are those whose
+    ratio the prediction gives.
+    """
+
+    changed: Mapping[str, float | None]
+    compared: tuple[str, ...]
+    from_knob: tuple[str, ...]
+    same: SameBinary
+
+
+class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
+    """What follows for the contrast of two cells, one of `among` judged together.
+
+    `time_us` are medians of A and B; they, `time` and `floors` are absent where there are no
+    times, `work` where a cell has no counters, `path` where B has none or no ceilings are known.
+    """
+
+    contrast: str
+    knob: str
+    cells: tuple[str, str]
+    word: str
+    among: int
+    predicts: str | None = None
+    why: str | None = None
+    time: Change | None = None
+    time_us: tuple[float, float] | None = None
+    floors: float | None = None
+    work: Work | None = None
+    path: CriticalPath | None = None
+    caveats: tuple[Caveat, ...] = ()
+    status: str = "measured"
+
+    def __post_init__(self) -> None:
+        if self.word not in WORDS:
+            raise ValueError(f"verdict {self.word}; there are {', '.join(WORDS)}")
+        if (self.time is None) != (self.time_us is None):
+            raise ValueError("a verdict with a time has the times of both cells")
+
+    @property
+    def failed(self) -> bool:
+        """Whether another word was predicted."""
+        return self.predicts not in (None, self.word)
+
+
+DERIVED = ("headline", "because")
+OF_PATH = ("path_us", "share", "sentence")
+
+
+def _as_data(line: Json) -> Json:
+    """Schema 1 had sentences, and three shapes: without a path, without a status, with all."""
+    kept = {name: value for name, value in line.items()
+            if name not in DERIVED and value is not None}  # fmt: skip
+    kept |= {"word": kept.pop("verdict"), "caveats": caveats_of(line["because"])}
+    kept.setdefault("among", 1)
+    if "predicted" in kept:
+        kept["predicts"] = kept.pop("predicted")
+    if "time" in kept:
+        kept["time"] = {"error": OLD_ERROR} | kept["time"]
+    if "path" in kept:
+        path = {name: value for name, value in kept["path"].items() if name not in OF_PATH}
+        kept["path"] = {"by_share": []} | path
+    return kept
+
+
+UPGRADES = (Upgrade("sentences are caveats; word and predicts have those names", _as_data),)
