@@ -67,6 +67,8 @@ def to_json(record: Record) -> Json:
     """The record as plain data, with its schema number behind the kind."""
     fields = msgspec.to_builtins(record, str_keys=True)
     kind = fields.pop("kind")
+    if not fields.get("environment"):
+        fields.pop("environment", None)
     return {"kind": kind, "schema": KINDS[kind].schema, **fields}
 
 

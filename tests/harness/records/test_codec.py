@@ -109,17 +109,26 @@ def test_every_schema_number_has_a_line_of_history(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "speed"])
 def test_a_damaged_record_of_any_kind_is_named_by_file_and_line(kind: str, tmp_path: Path) -> None:
-    whole = first(kind)
+    whole, complaints = first(kind), 0
     for name in whole:
         if name in ("kind", "schema", "written", "started"):
             continue
         path = tmp_path / "damaged.jsonl"
         path.write_text(json.dumps(whole | {name: {"a": [None]}}) + "\n")
-        try:
-            store.read([path])
-        except store.StoreError as error:
-            assert f"{path}, line 1: a {kind} record" in str(error)
-            assert "\n" not in str(error)
+        said = _said_of(path)
+        assert not said or said.startswith(f"{path}, line 1: a {kind} record")
+        assert "\n" not in said
+        complaints += bool(said)
+    assert complaints
+
+
+def _said_of(path: Path) -> str:
+    """What reading the file complains of; empty where a derived field was damaged."""
+    try:
+        store.read([path])
+    except store.StoreError as error:
+        return str(error)
+    return ""
 
 
 def test_what_json_cannot_hold_is_not_written_as_null() -> None:
@@ -160,4 +169,5 @@ def test_the_schema_in_the_docs_is_what_the_types_say(kind: str) -> None:
     path = ROOT / "docs" / "schema" / f"{kind}.json"
     if not path.parent.exists():
         pytest.skip("the docs are not installed")
-    assert json.loads(path.read_text()) == codec.json_schema(kind), "run docs/schema/write"
+    today = json.loads(json.dumps(codec.json_schema(kind)))
+    assert json.loads(path.read_text()) == today, "run docs/schema/write"
