@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device, multiprocessors
-from pagebench.kernels.loads import fidecode_loads
+from pagebench.kernels.flashinfer.loads import fidecode_loads
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch, torch_dtype
 

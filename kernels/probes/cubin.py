@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 
+class CubinError(RuntimeError):
+    """A source that nvcc does not compile, or a launch that the driver refuses."""
+
+
 def compile_cubin(source: Path, capability: tuple[int, int], where: Path) -> Path:
-    """A cubin of `source` in the folder `where`; RuntimeError, in one line, where nvcc fails."""
+    """A cubin of `source` in the folder `where`; CubinError, in one line, where nvcc fails."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     cubin = where / f"{source.stem}.cubin"
     arch = f"sm_{capability[0]}{capability[1]}"
@@ -18,10 +22,10 @@ def compile_cubin(source: Path, capability: tuple[int, int], where: Path) -> Pat
     try:
         done = subprocess.run(words, capture_output=True, text=True)
     except OSError as error:
-        raise RuntimeError(f"{source.name} needs nvcc: {error}") from error
+        raise CubinError(f"{source.name} needs nvcc: {error}") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it failed and said nothing"]
-        raise RuntimeError(f"nvcc: {said[0]}")
+        raise CubinError(f"nvcc: {said[0]}")
     return cubin
 
 
@@ -36,7 +40,7 @@ class Module:
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._driver, name)(*arguments)
         if code:
-            raise RuntimeError(f"{name} failed with CUDA error {code}")
+            raise CubinError(f"{name} failed with CUDA error {code}")
 
     def launch(self, kernel: str, blocks: int, threads: int, *words: int) -> None:
         """`words` are the kernel's arguments, each of 64 bits: pointers and uint64_t."""

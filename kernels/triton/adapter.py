@@ -1,6 +1,6 @@
 """`tritontoken`, `tritonrow`, `tritontile`: our own split-KV decode, three ways to read indices.
 
-The kernels are in `triton_kernels.py`. The three differ in their index loads and in nothing else,
+The kernels are in `kernels.py`. The three differ in their index loads and in nothing else,
 which no vendor's kernels offer: a difference in time between them is what those loads cost.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device
-from pagebench.kernels.loads import triton_loads
+from pagebench.kernels.triton.loads import triton_loads
 from pagebench.layouts.lowering import Lowered
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch

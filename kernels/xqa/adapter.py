@@ -11,7 +11,7 @@ from typing import Any
 
 from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device
-from pagebench.kernels.loads import xqa_loads
+from pagebench.kernels.xqa.loads import xqa_loads
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
 

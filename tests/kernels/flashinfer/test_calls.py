@@ -1,6 +1,6 @@
 """Our calls against the real FlashInfer packages, which import on CPU torch.
 
-`make test` unpacks both under build/flashinfer/; tests/flashinfer_calls.py binds the calls.
+`make test` unpacks both under build/flashinfer/; `flashinfer_calls.py` binds the calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pagebench.layouts.table import page_table
 from pagebench.layouts.tensors import materialise
 
 RELEASES = ("0.6.6", "0.7.2.post1")
-SCRIPT = TESTS / "kernels" / "flashinfer_calls.py"
+SCRIPT = TESTS / "kernels" / "flashinfer" / "flashinfer_calls.py"
 
 
 def bound_calls(release: str, *, script: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -35,8 +35,10 @@ def test_every_call_of_ours_fits_the_real_signatures(release: str) -> None:
     done = bound_calls(release)
     assert done.returncode == 0, done.stderr[-2000:]
     calls = [line.split() for line in done.stdout.splitlines()]
-    seen = {name: {word for words in calls if words[0] == name for word in words[1:]}
-            for name in ("__init__", "plan", "run", "xqa")}  # fmt: skip
+    seen = {
+        name: {word for words in calls if words[0] == name for word in words[1:]}
+        for name in ("__init__", "plan", "run", "xqa")
+    }
     assert {"q_data_type", "kv_data_type", "page_size", "last_page_len"} <= seen["plan"]
     assert {"use_cuda_graph", "paged_kv_indices_buffer", "use_tensor_cores"} <= seen["__init__"]
     assert {"q", "paged_kv_cache", "out"} <= seen["run"]
@@ -51,7 +53,7 @@ def test_every_call_of_ours_fits_the_real_signatures(release: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_misspelt_argument_would_fail(release: str) -> None:
     script = (
-        "import sys; sys.path.insert(0, 'tests/kernels')\n"
+        "import sys; sys.path.insert(0, 'tests/kernels/flashinfer')\n"
         "import flashinfer_calls as calls, pagebench.kernels.flashinfer.adapter as ours\n"
         "good = ours._plan_arguments\n"
         "ours._plan_arguments = lambda batch: good(batch) | {'kv_datatype': 1}\n"
@@ -86,9 +88,14 @@ def test_xqa_scales_are_floats_for_an_int_is_taken_for_a_tensor(release: str) ->
 
 @pytest.mark.parametrize(
     ("plan", "read"),
-    [([88, 0, 0, 1], Plan(88, True)), ([4, 0, 0], Plan(4, False)), (None, None),
-     ([3, 0, 1], None), ([88, 0, 262_144], None)],
-)  # fmt: skip
+    [
+        ([88, 0, 0, 1], Plan(88, True)),
+        ([4, 0, 0], Plan(4, False)),
+        (None, None),
+        ([3, 0, 1], None),
+        ([88, 0, 262_144], None),
+    ],
+)
 def test_a_plan_of_another_layout_is_not_believed(
     plan: list[int] | None, read: Plan | None
 ) -> None:

@@ -1,0 +1,129 @@
+"""What a call of XQA must load, derived from its source before it runs.
+
+LDG is more than index loads: what is prefetched past the last tile counts too (the hardware counts
+instructions whose lanes are all off), and so do a constant a thread block and a term a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from pagebench.kernels.adapter import Loads
+from pagebench.layouts.shape import DTYPE_BYTES, Shape
+
+XQA_WARPS = 4  # that stage K, and as many that stage V
+XQA_WARP_TOKENS = 64
+XQA_CTA_TOKENS = XQA_WARPS * XQA_WARP_TOKENS
+
+
+def xqa_loads(
+    shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
+) -> Loads:
+    """XQA's, but for Hopper's 8-bit kernel (mha_sm90.cu), which has not been counted."""
+    if capability is None or "mha.cu" not in str(resolved.get("kernel")):
+        return Loads()
+    return Loads(xqa_ldg(shape, int(resolved["splits"]), capability))
+
+
+def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
+    """csrc/xqa/mha.cu and mhaUtils.cuh `getPage` (FlashInfer 0.7.2.post1), head dim up to 256.
+
+    Warps load a tile's page indices one at a time, K once before the first tile and once a tile,
+    V likewise but one tile further ahead, and K too where a head of it is one part; in a last tile
+    that is not full, warps whose tokens lie past its end do nothing (SHORT_SEQ_OPT). Every warp
+    loads the context length once. With splits the last block of a head reads each split's row
+    maximum.
+    """
+    tile = _xqa_tile(shape, capability)
+    loads = 0
+    for length in shape.lengths().tolist():
+        tiles = ceil(length / XQA_CTA_TOKENS)
+        ahead = tile.k_pages * tile.k_ahead + tile.v_pages * tile.v_ahead
+        loads += splits * XQA_WARPS * (ahead + 2) + _first_loads(shape, tile, length, splits)
+        for index in range(tiles):
+            tokens = min(XQA_CTA_TOKENS, length - index * XQA_CTA_TOKENS)
+            k_calls = ceil(tokens / XQA_WARP_TOKENS)
+            loads += tile.k_pages * k_calls + tile.v_pages * tile.v_calls(tokens)
+        loads += splits if splits > 1 else 0
+    return loads * shape.kv_heads
+
+
+def _first_loads(shape: Shape, tile: _XqaTile, length: int, splits: int) -> int:
+    """What K and V warps load before the first tile, also those whose tokens lie past the end.
+
+    Guarded off, such a load is counted. In modules of page 64 the compiler branches round it
+    instead (SASS of all groups at head dim 128, nvcc 13.0 for sm_90a), and it is not.
+    """
+    if shape.page_size != XQA_WARP_TOKENS:
+        return splits * XQA_WARPS * (tile.k_pages + tile.v_pages)
+    pages, warps = shape.pages(length), XQA_WARPS // tile.groups
+    begins = [XQA_WARPS * split for split in range(splits)]
+    k_warps = sum(begin + warp < pages for begin in begins for warp in range(XQA_WARPS))
+    v_groups = sum(
+        begin + group // tile.groups_an_x_tile < pages
+        for begin in begins
+        for group in range(tile.groups)
+    )
+    return k_warps * tile.k_pages + v_groups * warps * tile.v_pages
+
+
+@dataclass(frozen=True, slots=True)
+class _XqaTile:
+    """How the four V warps walk a tile of 256 tokens: groups of warps, in steps of whole X tiles.
+
+    `k_ahead` and `v_ahead` are 1 where the call before the first tile loads pages too, and
+    `steps_a_page` is how many steps share one page.
+    """
+
+    k_pages: int  # that a K call loads
+    k_ahead: int
+    v_pages: int
+    v_ahead: int
+    groups: int
+    groups_an_x_tile: int
+    steps: int
+    x_tiles_a_step: int
+    v_iters: int
+    steps_a_page: int
+
+    def v_calls(self, tokens: int) -> int:
+        """Calls that load pages, of all warps together, in a tile that holds so many tokens."""
+        warps = XQA_WARPS // self.groups
+        return sum(
+            warps * self.v_iters
+            for group in range(self.groups)
+            for step in range(self.steps)
+            if self._first_token(group, step) < tokens and (step + 2) % self.steps_a_page == 0
+        )
+
+    def _first_token(self, group: int, step: int) -> int:
+        return XQA_WARP_TOKENS * (step * self.x_tiles_a_step + group // self.groups_an_x_tile)
+
+
+def _xqa_tile(shape: Shape, capability: tuple[int, int]) -> _XqaTile:
+    page = shape.page_size
+    head = next(dim for dim in (64, 128, 256) if dim >= shape.head_dim)
+    sm = capability[0] * 10 + capability[1]
+    small = sm in (86, 89, 120, 121)  # shared memory
+    v_tokens, k_part_bytes = (32, 64) if small else (64, 128)  # of a V tile, of a K head
+    groups = XQA_WARPS // min(head // 64, 4)
+    stride = v_tokens * groups
+    x_tiles = max(1, stride // XQA_WARP_TOKENS)
+    v_iters = XQA_WARP_TOKENS * x_tiles // stride
+    x_stride = stride * v_iters
+    steps_a_page = max(1, page // x_stride)
+    return _XqaTile(
+        k_pages=max(1, XQA_WARP_TOKENS // page),
+        k_ahead=int(head * DTYPE_BYTES[shape.dtype] <= k_part_bytes),
+        v_pages=max(1, v_tokens // page),
+        v_ahead=int(x_stride > page or (steps_a_page == 1 and v_iters == 1)),
+        groups=groups,
+        groups_an_x_tile=XQA_WARP_TOKENS // v_tokens,
+        steps=XQA_WARPS // x_tiles,
+        x_tiles_a_step=x_tiles,
+        v_iters=1 if x_stride <= page else v_iters,
+        steps_a_page=steps_a_page,
+    )
