@@ -32,16 +32,11 @@ from pagebench.harness.show import card
 from pagebench.kernels import registry
 from pagebench.kernels.adapter import Loads
 from pagebench.kernels.device import Device
+from pagebench.kernels.flashinfer.loads import fidecode_merge_ldg
 from pagebench.kernels.gather import Gather
-from pagebench.kernels.loads import (
-    _fidecode_chunk,
-    fidecode_ldg,
-    fidecode_merge_ldg,
-    xqa_ldg,
-)
 from pagebench.kernels.probes.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
 from pagebench.kernels.probes.cubin import compile_cubin
-from pagebench.kernels.registry import KernelError, find_kernel, loads_of
+from pagebench.kernels.registry import KernelError, loads_of
 from pagebench.layouts.shape import Shape
 from pagebench.profiles import ncu
 from pagebench.profiles.ceilings import Point, bandwidth_at, is_saturated
@@ -320,30 +315,6 @@ def test_l2_requests_and_sectors_repeat_as_traffic_does_and_seldom_exactly() -> 
                for values in counted.values() for launches in values)  # fmt: skip
 
 
-def ldg_of(name: str) -> int:
-    """Of one of our Triton kernels, as it would be resolved."""
-    cell = Cell.parse(name)
-    resolved = find_kernel(cell.kernel)._resolved(cell.shape)  # type: ignore[attr-defined]
-    predicted = loads_of(cell.kernel, cell.shape, resolved, (9, 0)).ldg
-    assert predicted is not None
-    return predicted
-
-
-@pytest.mark.parametrize("kernel", ["tritontoken", "tritonrow", "tritontile"])
-@pytest.mark.parametrize("loads", [1, 8, 64])
-def test_planted_loads_are_one_a_tile_and_warp_of_each_kv_head(kernel: str, loads: int) -> None:
-    """4 warps, 8 KV heads, and tiles of 64 tokens: 64 of 4,096 tokens in 4 splits, no prologue."""
-    name = f"{kernel}_distinct_p1"
-    assert ldg_of(f"{name}_x{loads}") - ldg_of(name) == loads * 4 * 8 * 8 * 64
-    # Lengths of 300, 215, 127, 143 and 123 tokens: 5 + 4 + 2 + 3 + 2 tiles, one split.
-    ragged = f"{name}_b5_l300_r60"
-    assert ldg_of(f"{ragged}_x{loads}") - ldg_of(ragged) == loads * 4 * 8 * 16
-
-
-def test_a_planted_spin_loads_nothing() -> None:
-    assert ldg_of("tritontile_distinct_p16_y500") == ldg_of("tritontile_distinct_p16")
-
-
 def test_flashinfers_decode_kernel_is_predicted_exactly_whatever_the_placement() -> None:
     judged = set()
     for record in every_recorded():
@@ -371,35 +342,6 @@ def test_flashinfers_merge_kernel_is_predicted_exactly_from_its_grid() -> None:
             assert total == record["total"]["ldg"]["value"]
             judged.add(cell.name)
     assert len(judged) == 26
-
-
-def test_a_merge_of_unknown_blocks_is_not_predicted() -> None:
-    shape = Cell.parse("fidecode_distinct_p1_b4_l8192").shape
-    assert loads_of("fidecode", shape, {"tiles": 148}, (9, 0)).ldg is None
-
-
-def test_flashinfers_loads_do_not_depend_on_the_page_size() -> None:
-    loads = {fidecode_ldg(Cell.parse(f"fidecode_distinct_p{p}").shape, 8) for p in (1, 16, 64)}
-    assert len(loads) == 1
-
-
-def test_a_plans_chunk_is_the_fewest_pages_that_make_so_few_tiles() -> None:
-    """2,100 to 3,000 tokens on pages of 16; the scheduler's grid had 89 tiles on an H200."""
-    shape = Cell.parse("fidecode_distinct_p16_b4_l3000_r30").shape
-    pages = [shape.pages(length) for length in shape.lengths().tolist()]
-    chunk = _fidecode_chunk(shape, 89)
-    assert sum(-(-count * 16 // chunk) for count in pages) == 89
-    assert chunk == 128  # the least there is
-    assert _fidecode_chunk(shape, 4) == 3000
-    assert _fidecode_chunk(shape, 88) == 144
-
-
-def test_the_formula_gives_the_seed_studys_ratio_on_its_own_gpu() -> None:
-    """2.38 times the loads at page 16 against 64, which the seed measured on sm_120."""
-    loads = {
-        page: xqa_ldg(Cell.parse(f"xqa_shared_p{page}").shape, 1, (12, 0)) for page in (16, 64)
-    }
-    assert loads[16] / loads[64] == pytest.approx(2.38, abs=0.01)
 
 
 def test_dram_bytes_of_distinct_cells_are_the_compulsory_ones_and_what_merges_read() -> None:
@@ -656,14 +598,6 @@ def test_a_formula_may_count_with_numpy_and_not_know_what_a_merge_reads(
     found = predict_counters(cell, {"kernel": "own"}, {})
     assert json.loads(json.dumps(found))["ldg"] == 8 * 4096
     assert found["dram_read_bytes"] is None
-
-
-def test_a_block_that_is_no_whole_number_of_warps_has_one_more() -> None:
-    """Group 3 at head dim 64: 8 x 3 x 5 = 120 threads, so four warps; by source, uncounted."""
-    shape = Cell.parse("fidecode_distinct_p1_b1_l300_h12x4_d64").shape
-    tokens = 3 * 5
-    again = (300 // tokens - 1 + 2) // 8 - 1 // 8
-    assert fidecode_ldg(shape, 1) == 4 * (8 + 1 + 1 + again) * 4
 
 
 def test_a_stored_prediction_is_made_anew_when_it_is_read() -> None:
