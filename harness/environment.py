@@ -30,14 +30,6 @@ PACKAGES = {
 }
 # What `make offline-bundle` writes, for a machine that has the tree but not its .git.
 COMMIT_FILE = Path(".gpubox/commit")
-# Reasons, from nvml.h, for which the SM clock is below what was asked for.
-THROTTLE_BITS = {
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
 
 
 class Environment(
@@ -115,10 +107,11 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def environment(device: Device) -> dict[str, Any]:
+def environment(device: Device) -> Environment:
     """Everything that stays the same while a worker lives."""
-    common = {"versions": versions(), **commit(), "os": f"{platform.system()} {platform.machine()}"}
-    return common | (_cpu() if device.kind == "cpu" else gpu_facts(device))
+    facts = _cpu() if device.kind == "cpu" else gpu_facts(device)
+    system = f"{platform.system()} {platform.machine()}"
+    return Environment(versions=versions(), **commit(), os=system, **facts)
 
 
 def _cpu() -> dict[str, Any]:
@@ -143,7 +136,7 @@ def gpu_facts(device: Device) -> dict[str, Any]:
 
     pynvml.nvmlInit()
     handle = visible_handles()[device.index]
-    read = _reader(pynvml)
+    read = nvml_reader(pynvml)
     bus, clock = (
         read(pynvml.nvmlDeviceGetMemoryBusWidth, handle),
         read(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_MEM),
@@ -153,7 +146,7 @@ def gpu_facts(device: Device) -> dict[str, Any]:
     return {
         "gpu": device.name,
         "uuid": read(pynvml.nvmlDeviceGetUUID, handle),
-        "capability": list(device.capability or ()),
+        "capability": device.capability,
         "driver": read(pynvml.nvmlSystemGetDriverVersion),
         "cuda": _cuda(read(pynvml.nvmlSystemGetCudaDriverVersion)),
         "memory_bus_bits": bus,
@@ -181,7 +174,7 @@ def bandwidth_of(device: Device) -> float | None:
     return None if found is None else float(found)
 
 
-def _reader(pynvml: Any) -> Any:
+def nvml_reader(pynvml: Any) -> Any:
     """Call an NVML query; None where this GPU or driver does not answer it."""
 
     def read(query: Any, *arguments: Any) -> Any:
@@ -204,7 +197,7 @@ def other_processes(device: Device) -> int | None:
     """
     import pynvml
 
-    processes = _reader(pynvml)(
+    processes = nvml_reader(pynvml)(
         pynvml.nvmlDeviceGetComputeRunningProcesses, visible_handles()[device.index]
     )
     if processes is None:

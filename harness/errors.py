@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -20,3 +21,14 @@ def as_user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
         yield
     except kinds as error:
         raise UserError(f"{prefix}{error}") from error
+
+
+def one_line(error: Exception) -> str:
+    """The error's first line and where it was raised: what follows in CUDA's are hints at how to
+    debug torch."""
+    from traceback import extract_tb
+
+    lines = str(error).strip().splitlines() or ["no message"]
+    frames = extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0][:400]}{where}"

@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class Refusal(str):
+    """Why a kernel cannot run a cell, in a sentence, and what kind of reason that is.
+
+    `shape`: other sizes or types would do. `device`, `package`: this machine lacks something.
+    `kernel`: it cannot be found or loaded. `boundary`: there is nothing to time there. `memory`:
+    it does not fit. `crashed`: the adapter failed while it was asked. `adapter`: a sentence of an
+    adapter that names no kind.
+    """
+
+    kind: str
+
+    def __new__(cls, text: str, kind: str = "adapter") -> Refusal:
+        refusal = super().__new__(cls, text)
+        refusal.kind = kind
+        return refusal
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """A planned call. `run` launches it and leaves the result in `out`; it allocates nothing new.
@@ -56,7 +73,10 @@ class Adapter(Protocol):
         """Which of `layouts.lowering.KINDS` the kernel takes."""
 
     def refuses(self, shape: Shape, device: Device) -> str | None:
-        """Why the kernel cannot run the shape there, and what it would accept; None if it can."""
+        """Why the kernel cannot run the shape there, and what it would accept; None if it can.
+
+        A `Refusal` says of which kind the reason is; a plain sentence is of kind `adapter`.
+        """
 
     def workspace_bytes(self, shape: Shape) -> int:
         """Device bytes that planning takes beyond the batch."""
@@ -65,28 +85,34 @@ class Adapter(Protocol):
         """Plan a call; with `graph`, one that a captured CUDA graph may replay."""
 
 
-def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> str | None:
+def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:
     """The refusal of a kernel that needs a GPU of compute capability `least` or newer."""
     if device.kind == "cpu":
-        return f"{kernel} needs an NVIDIA GPU; on the CPU use reference or gather"
+        return Refusal(
+            f"{kernel} needs an NVIDIA GPU; on the CPU use reference or gather", "device"
+        )
     if device.capability is not None and device.capability < least:
-        return f"{kernel} needs compute capability {least[0]}.{least[1]} or newer; this is {device}"
+        needed = f"compute capability {least[0]}.{least[1]} or newer"
+        return Refusal(f"{kernel} needs {needed}; this is {device}", "device")
     return None
 
 
-def needs_package(kernel: str, module: str, package: str) -> str | None:
+def needs_package(kernel: str, module: str, package: str) -> Refusal | None:
     """The refusal of a kernel whose library is not installed."""
-    if find_spec(module) is None:
-        return f"{kernel} needs {package}, which is not installed: pip install 'pagebench[gpu]'"
-    return None
+    if find_spec(module) is not None:
+        return None
+    remedy = "which is not installed: pip install 'pagebench[gpu]'"
+    return Refusal(f"{kernel} needs {package}, {remedy}", "package")
 
 
-def takes(kernel: str, axis: str, value: object, accepted: tuple[object, ...]) -> str | None:
+def takes(kernel: str, axis: str, value: object, accepted: tuple[object, ...]) -> Refusal | None:
     """The refusal of a value outside a short list of accepted ones."""
     if value in accepted:
         return None
-    return f"{kernel} takes {axis} {', '.join(map(str, accepted))}, not {value}"
+    known = ", ".join(map(str, accepted))
+    return Refusal(f"{kernel} takes {axis} {known}, not {value}", "shape")
 
 
 def first(*reasons: str | None) -> str | None:
+    """The first reason that there is, of its own kind where it is a `Refusal`."""
     return next((reason for reason in reasons if reason), None)

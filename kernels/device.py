@@ -6,6 +6,10 @@ import os
 from dataclasses import dataclass
 
 
+class DeviceError(ValueError):
+    """A device that is not there, or no name of one; the message says what would be right."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """`kind` is cpu or cuda, `capability` the CUDA compute capability (major, minor)."""
@@ -34,12 +38,12 @@ DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 def find_device(wanted: str = "auto") -> Device:
     """`auto` is the first GPU or else the CPU; `cpu`, `cuda` and `cuda:N` are themselves.
 
-    Raises ValueError when the wanted device is not there.
+    Raises DeviceError when the wanted device is not there.
     """
     kind, _, number = wanted.partition(":")
     numbered = kind == "cuda" and number.isdecimal()
     if kind not in ("auto", "cpu", "cuda") or (":" in wanted and not numbered):
-        raise ValueError(f"device {wanted}: use auto, cpu, cuda or cuda:N")
+        raise DeviceError(f"device {wanted}: use auto, cpu, cuda or cuda:N")
     if kind == "cpu":
         return CPU
     gpus = _gpus()
@@ -48,7 +52,7 @@ def find_device(wanted: str = "auto") -> Device:
         return gpus[index]
     if kind == "auto":
         return CPU
-    raise ValueError(
+    raise DeviceError(
         f"device {wanted}: {NO_GPU if not gpus else f'the last is cuda:{len(gpus) - 1}'}"
     )
 

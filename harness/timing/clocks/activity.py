@@ -99,13 +99,11 @@ class Tracer:
         current, kinds = self._current, self._cupti.ActivityKind
         if current is None:
             return
+        ours = (current.call, current.around)
         for activity in activities:
             if activity.kind == kinds.CONCURRENT_KERNEL:
                 current.seen.append(
                     Kernel(activity.name, activity.start, activity.end, activity.correlation_id)
                 )
-            elif (
-                activity.kind == kinds.EXTERNAL_CORRELATION
-                and activity.external_id in (current.call, current.around)
-            ):  # fmt: skip
+            elif activity.kind == kinds.EXTERNAL_CORRELATION and activity.external_id in ours:
                 current.correlations[activity.correlation_id] = activity.external_id

@@ -1,4 +1,4 @@
-"""Clocks: the only loops round a kernel.
+"""Samples of a call: the only loops round a kernel.
 
 A clock takes one sample at a time: `prepare` puts the cache into its state, then the call runs and
 is timed. docs/measuring.md says what each clock brackets and leaves out.
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from pagebench.harness.records.timing import MOST_SAMPLES, Block, Samples
-from pagebench.harness.timing.clocks.activity import Tracer
+from pagebench.harness.timing.monitor import Monitor
 from pagebench.harness.timing.stats import summarise
-
-if TYPE_CHECKING:
-    from pagebench.harness.environment import Monitor
 
 Run = Callable[[], object]
 
@@ -25,11 +23,6 @@ CLOCKS = ("wall", "events", "graph", "cupti", "eager")
 L2_STATES = ("cold", "warm")
 BLOCK_S = 0.05  # the device's state is read at least this often
 FLOOR_SAMPLES = 21
-FIRST_SPIN_CYCLES = 200_000  # 0.1 ms at 2 GHz: more than queueing one call costs
-LEAD_IN_CYCLES = 40_000  # 20 us; else the first event would fire before the spin is queued
-MOST_SPIN_CYCLES = 2_000_000_000
-FLUSH_OVER_CACHE = 4  # a partitioned L2 holds lines twice, and replacement is not exact
-LEAST_CPU_FLUSH, MOST_CPU_FLUSH = 64 << 20, 512 << 20
 FLAT_CLOCK = 0.01  # the SM clock is flat when three readings agree this well
 
 
@@ -137,8 +130,8 @@ def floor_us(clock: Clock) -> float:
 def null_samples(clock: Clock) -> list[Sample]:
     run = clock.null()
     for _ in range(3):
-        clock.sample(run, _nothing)
-    return [clock.sample(run, _nothing) for _ in range(FLOOR_SAMPLES)]
+        clock.sample(run, nothing)
+    return [clock.sample(run, nothing) for _ in range(FLOOR_SAMPLES)]
 
 
 def _median_us(taken: list[Sample], field: str = "time_us") -> float | None:
@@ -147,8 +140,8 @@ def _median_us(taken: list[Sample], field: str = "time_us") -> float | None:
     return summarise(times, find_modes=False).median_us if times else None
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """Preparing, or calling, nothing."""
 
 
 def warm_up(run: Run, monitor: Monitor, synchronise: Run, seconds: float = 0.1) -> None:
@@ -172,242 +165,6 @@ def _flat(readings: list[int | None]) -> bool:
     return len(last) == 3 and max(last) - min(last) <= FLAT_CLOCK * max(last)
 
 
-class WallClock:
-    """The host's clock round a synchronous call, or with `synchronise` round work on a GPU."""
-
-    name = "wall"
-
-    def __init__(self, synchronise: Run = _nothing) -> None:
-        self._synchronise = synchronise
-
-    def sample(self, run: Run, prepare: Run) -> Sample:
-        prepare()
-        self._synchronise()
-        begin = time.perf_counter_ns()
-        run()
-        self._synchronise()
-        return Sample((time.perf_counter_ns() - begin) / 1e3)
-
-    def null(self) -> Run:
-        return _nothing
-
-
-def _torch_cuda() -> Any:
-    import torch
-
-    return torch.cuda
-
-
-class EventClock:
-    """CUDA events behind a spin that hides the launch: prepare, drain, spin, event, call, event.
-
-    A sample counts only if its first event had not fired when the second was queued; otherwise the
-    host was timed, the spin is doubled and the sample taken again.
-    """
-
-    name = "events"
-
-    def __init__(self, cuda: Any = None) -> None:
-        self._cuda = cuda or _torch_cuda()
-        self._spin = self._cuda.Event(enable_timing=True)
-        self._begin = self._cuda.Event(enable_timing=True)
-        self._end = self._cuda.Event(enable_timing=True)
-        self._cycles = FIRST_SPIN_CYCLES
-
-    def sample(self, run: Run, prepare: Run) -> Sample:
-        return self.until_hidden(prepare, lambda: self.bracket(run))
-
-    def until_hidden(self, prepare: Run, attempt: Callable[[], Sample | None]) -> Sample:
-        """Prepare, drain and attempt until the spin outlasts the queueing."""
-        discarded = 0
-        while True:
-            prepare()
-            self._cuda.synchronize()
-            taken = attempt()
-            if taken:
-                return replace(taken, discarded=discarded)
-            discarded += 1
-            self._lengthen()
-
-    def bracket(self, run: Run) -> Sample | None:
-        """Spin, event, call, event; None if the first event fired while the host still queued."""
-        self._cuda._sleep(LEAD_IN_CYCLES)
-        self._spin.record()
-        self._cuda._sleep(self._cycles)
-        self._begin.record()
-        run()
-        self._end.record()
-        spin_outlasted_queueing = not self._begin.query()
-        self._end.synchronize()
-        if not spin_outlasted_queueing:
-            return None
-        return Sample(
-            self._begin.elapsed_time(self._end) * 1e3,
-            spin_cycles=self._cycles,
-            spin_us=self._spin.elapsed_time(self._begin) * 1e3,
-        )
-
-    def _lengthen(self) -> None:
-        self._cycles *= 2
-        if self._cycles > MOST_SPIN_CYCLES:
-            raise ClockError(
-                "the call takes the host longer to queue than a spin of one second; "
-                "it synchronises, so use the wall clock"
-            )
-
-    def null(self) -> Run:
-        return lambda: self._cuda._sleep(0)
-
-
-class GraphClock:
-    """Events round one replay of a captured call. `run` is that replay."""
-
-    name = "graph"
-
-    def __init__(self) -> None:
-        self._events = EventClock()
-
-    def sample(self, run: Run, prepare: Run) -> Sample:
-        return self._events.sample(run, prepare)
-
-    def null(self) -> Run:
-        return capture(self._events.null())
-
-
-def capture(run: Run) -> Run:
-    """The replay of a CUDA graph that holds one `run`."""
-    import torch
-
-    run()  # one-time initialisation must not be captured
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    replay: Run = graph.replay
-    return replay
-
-
 def l2_under(clock: str, asked: str) -> str:
     """The L2 that a call finds: the eager clock prepares nothing, so its cache is warm."""
     return "warm" if clock == "eager" else asked
-
-
-class EagerClock:
-    """An event pair round an eager call, nothing hidden: what a naive benchmark would report.
-
-    Kept to show by how much it is wrong, never to decide anything.
-    """
-
-    name = "eager"
-
-    def __init__(self, cuda: Any = None) -> None:
-        self._cuda = cuda or _torch_cuda()
-        self._begin = self._cuda.Event(enable_timing=True)
-        self._end = self._cuda.Event(enable_timing=True)
-
-    def sample(self, run: Run, prepare: Run) -> Sample:
-        self._begin.record()
-        run()
-        self._end.record()
-        self._end.synchronize()
-        return Sample(self._begin.elapsed_time(self._end) * 1e3)
-
-    def null(self) -> Run:
-        return lambda: self._cuda._sleep(0)
-
-
-class CuptiClock:
-    """Kernel activity of one call, found by correlation id: span, sum and symbols.
-
-    The call runs in the bracket of `EventClock`, so two clocks time the same calls.
-    """
-
-    name = "cupti"
-
-    def __init__(self, symbols: tuple[str, ...], cuda: Any = None, tracer: Any = None) -> None:
-        self._cuda = cuda or _torch_cuda()
-        self._events = EventClock(self._cuda)
-        self._tracer, self._symbols = tracer or Tracer(), symbols
-        self._usual: tuple[str, ...] = ()
-
-    def sample(self, run: Run, prepare: Run) -> Sample:
-        return self._events.until_hidden(prepare, lambda: self._traced(run))
-
-    def _traced(self, run: Run) -> Sample | None:
-        with self._tracer.traced() as traced:
-            bracket = self._events.bracket(lambda: self._tracer.call(run))
-        if bracket is None:
-            return None
-        kernels = traced.kernels()
-        if not kernels:
-            raise ClockError("the profiler saw no kernel of the call")
-        names = tuple(kernel.name for kernel in kernels)
-        if run != self._null:
-            self._check(names)
-            self._usual = names
-        span = max(kernel.end_ns for kernel in kernels) - min(k.start_ns for k in kernels)
-        busy = sum(kernel.end_ns - kernel.start_ns for kernel in kernels)
-        return replace(bracket, time_us=span / 1e3, sum_us=busy / 1e3, kernels=names,
-                       events_us=bracket.time_us)  # fmt: skip
-
-    def _check(self, names: tuple[str, ...]) -> None:
-        strangers = [name for name in names if not any(s in name for s in self._symbols)]
-        if self._symbols and strangers:
-            raise ClockError(
-                f"expected kernels named {', '.join(self._symbols)}; saw {', '.join(names)}"
-            )
-        if self._usual and names != self._usual:
-            raise ClockError(
-                f"calls before ran {', '.join(self._usual)}; this one {', '.join(names)}: "
-                "activity was lost, or the call changed"
-            )
-
-    def null(self) -> Run:
-        return self._null
-
-    def _null(self) -> None:
-        self._cuda._sleep(0)
-
-
-def make_clock(name: str, device_kind: str, symbols: tuple[str, ...] = ()) -> Clock:
-    """The clock of that name; ValueError where the device has none such."""
-    if name not in CLOCKS:
-        raise ValueError(f"clock {name}: use {', '.join(CLOCKS)}")
-    if device_kind == "cpu":
-        if name != "wall":
-            raise ValueError(f"clock {name} needs a GPU; a CPU has the wall clock")
-        return WallClock()
-    if name == "wall":
-        import torch
-
-        return WallClock(torch.cuda.synchronize)
-    if name == "cupti":
-        return CuptiClock(symbols)
-    kinds: dict[str, Any] = {"events": EventClock, "graph": GraphClock, "eager": EagerClock}
-    clock: Clock = kinds[name]()
-    return clock
-
-
-def make_flush(device_kind: str) -> tuple[Run, int]:
-    """A call that empties the last-level cache, and the bytes it reads.
-
-    It only reads, so it leaves no dirty lines whose write-back would be charged to the next call.
-    """
-    import torch
-
-    if device_kind == "cuda":
-        size = FLUSH_OVER_CACHE * torch.cuda.get_device_properties().L2_cache_size
-    else:
-        size = min(max(2 * _cpu_cache_bytes(), LEAST_CPU_FLUSH), MOST_CPU_FLUSH)
-    buffer = torch.zeros(size // 4, dtype=torch.float32, device=device_kind)
-    total = torch.zeros((), dtype=torch.float32, device=device_kind)
-    return lambda: torch.sum(buffer, dim=0, out=total), size
-
-
-def _cpu_cache_bytes() -> int:
-    """The largest cache of the first core, from sysfs; 0 where it does not say."""
-    sizes = [0]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10))
-    return max(sizes)

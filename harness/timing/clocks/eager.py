@@ -1,0 +1,32 @@
+"""What a naive benchmark would report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pagebench.harness.timing.clocks.events import torch_cuda
+from pagebench.harness.timing.clocks.sampling import Run, Sample
+
+
+class EagerClock:
+    """An event pair round an eager call, nothing hidden: what a naive benchmark would report.
+
+    Kept to show by how much it is wrong, never to decide anything.
+    """
+
+    name = "eager"
+
+    def __init__(self, cuda: Any = None) -> None:
+        self._cuda = cuda or torch_cuda()
+        self._begin = self._cuda.Event(enable_timing=True)
+        self._end = self._cuda.Event(enable_timing=True)
+
+    def sample(self, run: Run, prepare: Run) -> Sample:
+        self._begin.record()
+        run()
+        self._end.record()
+        self._end.synchronize()
+        return Sample(self._begin.elapsed_time(self._end) * 1e3)
+
+    def null(self) -> Run:
+        return lambda: self._cuda._sleep(0)

@@ -1,0 +1,62 @@
+"""Why a cell cannot run here, before anything of it is built."""
+
+from __future__ import annotations
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.errors import one_line
+from pagebench.kernels.adapter import Adapter, Refusal
+from pagebench.kernels.device import Device
+from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
+
+
+def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None:
+    """Why the cell cannot run on the device, before anything is allocated; None if it can.
+
+    An adapter that fails while it is asked refuses, with the error as its reason.
+    """
+    try:
+        adapter = find_kernel(cell.kernel)
+    except KernelError as error:
+        return Refusal(str(error), "kernel")
+    if boundary == "plan" and not adapter.has_plan:
+        nothing = "plans nothing on the host: only boundary run can be measured"
+        return Refusal(f"{cell.kernel} {nothing}", "boundary")
+    if (cell.shape.planted_loads or cell.shape.planted_ns) and not plants(adapter):
+        those = ", ".join(planting_kernels())
+        return Refusal(f"{cell.kernel} carries no planted work: x and y are for {those}", "shape")
+    return _asked(adapter, cell, device)
+
+
+def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
+    """What the adapter itself says."""
+    try:
+        reason = adapter.refuses(cell.shape, device)
+    except Exception as error:
+        return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
+    if not reason or isinstance(reason, Refusal):
+        return reason or None
+    return Refusal(str(reason))
+
+
+def refuse_memory(needed: int, device: Device) -> Refusal | None:
+    """The refusal of a cell that takes more bytes than the device has free; None if it fits."""
+    free = free_bytes(device)
+    if free is None or needed <= free:
+        return None
+    has = f"{free / 1e9:.1f} GB are free"
+    return Refusal(f"it needs {needed / 1e9:.1f} GB of memory and {has}", "memory")
+
+
+def free_bytes(device: Device) -> int | None:
+    """Free memory of the device, torch's cached blocks counted as free; None where unreadable."""
+    if device.kind == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(device.index)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            kib = {line.split(":")[0]: int(line.split()[1]) for line in file}
+    except OSError:
+        return None
+    return kib["MemAvailable"] * 1024
