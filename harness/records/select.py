@@ -80,3 +80,15 @@ def usual_state(timing: Timing) -> tuple[str, str]:
 def is_usual(timing: Timing) -> bool:
     """Whether it is a time of the run by the usual clock and in the usual state of the L2."""
     return timing.boundary == "run" and (timing.clock, timing.l2) == usual_state(timing)
+
+
+def newest_timing(timings: Iterable[Timing]) -> Timing | None:
+    """The newest of those with a time: of the run by the usual clock and state if there is one."""
+    measured = (each for each in timings if each.samples)
+    return max(measured, key=lambda each: (is_usual(each), each.started), default=None)
+
+
+def by_events(timings: Iterable[Timing], counters: Counters) -> Timing | None:
+    """The newest time of the run by events in the counters' state of the L2."""
+    wanted = ("run", "events", counters.how.l2)
+    return newest_timing(t for t in timings if (t.boundary, t.clock, t.l2) == wanted)

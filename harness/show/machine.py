@@ -1,0 +1,193 @@
+"""What `--json` prints: a record as plain data, with what follows from it.
+
+Its keys are kept for those who read them, also where a record names a field anew. What is not known
+is null, where a table would have an empty cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from pagebench.harness.judging.dose import conclude
+from pagebench.harness.records.attack import Attack, Variant
+from pagebench.harness.records.audit import Audit
+from pagebench.harness.records.base import Json, Record
+from pagebench.harness.records.calibration import Calibration
+from pagebench.harness.records.ceilings import RATES, MeasuredCeilings
+from pagebench.harness.records.codec import to_json
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.dose import Dose, Step
+from pagebench.harness.records.planted import INSTRUMENTS, Planted
+from pagebench.harness.records.speed import Speed
+from pagebench.harness.records.timing import Timing
+from pagebench.harness.records.verdict import Verdict
+from pagebench.harness.show import sentences
+from pagebench.harness.show.card import Against, Card
+from pagebench.harness.show.timings import row
+from pagebench.profiles.ceilings import CriticalPath
+
+SHOWN_INSTRUMENTS = {tag: shown for shown, tag in INSTRUMENTS.items()}
+
+
+def record_json(record: Record) -> Json:
+    """The record as it stands in a file."""
+    return to_json(record)
+
+
+def _data(value: object) -> Any:
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+# --- Timings and counters -------------------------------------------------------------------------
+
+
+def timing_json(timing: Timing) -> Json:
+    """A row, with what identifies the measurement."""
+    return asdict(row(timing)) | {
+        "process": timing.process,
+        "started": timing.started,
+        "environment": _data(timing.environment),
+        "axes": _data(timing.axes),
+        "predicted": _data(timing.predicted) or {},
+    }
+
+
+def counters_json(counters: Counters) -> Json:
+    """The record, with totals, ratios, and what did not repeat or is off its prediction."""
+    found = to_json(counters)
+    kernels = [
+        told | {"unstable": kernel.unstable}
+        for told, kernel in zip(found["kernels"], counters.kernels, strict=True)
+    ]
+    total = {name: asdict(count) for name, count in counters.total.items()}
+    derived = {"total": total, "ratios": counters.ratios, "off": counters.off, "kernels": kernels}
+    return found | derived
+
+
+def card_json(card: Card, against: Against | None = None) -> Json:
+    found = {
+        "cell": card.cell,
+        "ceiling_gbps": card.ceiling_gbps,
+        "timing": card.timing and timing_json(card.timing),
+        "resolved": dict(card.resolved),
+        "counters": card.counters and counters_json(card.counters),
+        "binds": card.path and path_json(card.path),
+    }
+    return found | ({"against": against_json(against)} if against else {})
+
+
+def against_json(against: Against) -> Json:
+    same = against.same.items()
+    return {"cell": against.cell, "of": against.of, "same": same, "ratio": dict(against.ratio)}
+
+
+def path_json(path: CriticalPath) -> Json:
+    return asdict(path) | {
+        "binding": sentences.binding(path),
+        "path_us": path.path_us,
+        "share": path.share,
+        "sentence": sentences.binding_line(path),
+    }
+
+
+# --- Conclusions ----------------------------------------------------------------------------------
+
+OPTIONAL = ("predicted", "why", "time", "time_us", "floors", "work", "path")
+
+
+def verdict_json(verdict: Verdict) -> Json:
+    """The record, with its headline and all that it rests on in words."""
+    return _renamed(to_json(verdict), word="verdict", predicts="predicted", optional=OPTIONAL) | {
+        "headline": sentences.headline(verdict),
+        "because": sentences.verdict_lines(verdict),
+        "path": verdict.path and path_json(verdict.path),
+    }
+
+
+def _renamed(found: Json, optional: tuple[str, ...] = (), **names: str) -> Json:
+    """With other names for some fields, and null for those `optional` that are absent."""
+    return dict.fromkeys(optional) | {names.get(key, key): value for key, value in found.items()}
+
+
+def dose_json(dose: Dose) -> Json:
+    """The record, with what the time follows and the words for it; times are least to most."""
+    found, concluded = to_json(dose), conclude(dose)
+    del found["times"], found["steps"]
+    return found | {
+        "time_us": [[us.least_us, us.middle_us, us.most_us] for us in dose.times],
+        "steps_us": list(map(_ends, dose.steps)),
+        "counters": {name: list(values) for name, values in dose.counters.items()},
+        "follows": list(map(list, concluded.follows)),
+        "untested": list(map(list, concluded.untested)),
+        "because": sentences.dose_reasons(dose),
+        "notes": sentences.caveats(dose.caveats),
+    }
+
+
+def _ends(step: Step) -> list[float]:
+    return [step.low_us, step.middle_us, step.high_us]
+
+
+def attack_json(attack: Attack) -> Json:
+    """The record, with what it rests on in words."""
+    return _renamed(to_json(attack), how="attack") | {
+        "because": sentences.attack_lines(attack),
+        "variants": list(map(_variant, attack.variants)),
+    }
+
+
+def _variant(variant: Variant) -> Json:
+    return {
+        "cells": list(variant.cells),
+        "time": _data(variant.time),
+        "delta_us": _ends(variant.delta),
+        "work": {variant.work.name: variant.work.amount},
+    }
+
+
+def planted_json(planted: Planted) -> Json:
+    """The record, with what was right."""
+    found = to_json(planted)
+    rows = [
+        told | {"instrument": SHOWN_INSTRUMENTS[told["instrument"]], "right": row.is_right}
+        for told, row in zip(found["rows"], planted.rows, strict=True)
+    ]
+    return {"detectable": None} | found | {"rows": rows, "found_all": planted.found_all}
+
+
+# --- Instruments ----------------------------------------------------------------------------------
+
+
+def audit_json(audit: Audit) -> Json:
+    return to_json(audit) | {
+        "cold_over_distinct": audit.cold_over_distinct,
+        "warm_over_distinct": audit.warm_over_distinct,
+        "flushed": audit.is_flushed,
+    }
+
+
+def calibration_json(calibration: Calibration, sees_async: Mapping[str, bool]) -> Json:
+    """The record, with what disagrees and which request counters see cp.async."""
+    return to_json(calibration) | {
+        "sees_async": dict(sees_async),
+        "disagree": sentences.calibration_lines(calibration),
+    }
+
+
+def ceilings_json(ceilings: MeasuredCeilings) -> Json:
+    """The record, with the best of each rate and the cost of launches."""
+    found = to_json(ceilings)
+    if launch := ceilings.launch_us:
+        found["launch_us"] |= {"first": launch.first, "further": launch.further}
+    for name in RATES:
+        if rate := ceilings.rates.get(name):
+            found[name] |= {"value": rate.value}
+    return found
+
+
+def speed_json(speed: Speed) -> Json:
+    return to_json(speed) | {"seconds": speed.seconds}

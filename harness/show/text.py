@@ -1,0 +1,134 @@
+"""Text for a terminal, a pipe or Markdown: tables, folded lines, numbers with their words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from shutil import get_terminal_size
+from textwrap import TextWrapper
+
+from pagebench.harness.environment import Environment
+from pagebench.profiles.metrics import CHIPS
+
+UNBOUNDED = 10**6  # columns of what is no terminal
+
+# --- Numbers and words ----------------------------------------------------------------------------
+
+
+def plural(count: int | str, noun: str, ending: str = "s") -> str:
+    """`1 record`, `2 records`."""
+    return f"{count} {noun}{'' if str(count) == '1' else ending}"
+
+
+def number(value: float | None, digits: int) -> str:
+    """With that many decimals; empty for what is not known."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def share(of_whole: float | None) -> str:
+    """A share of a whole in per cent; empty for what is not known."""
+    return "" if of_whole is None else f"{of_whole:.1%}"
+
+
+def bandwidth(gbps: float | None) -> str:
+    """GB/s, with two decimals where there are not three digits before them."""
+    return number(gbps, 0 if (gbps or 0) >= 100 else 2)
+
+
+def signed(us: float) -> str:
+    """To a tenth of a microsecond, with its sign; what rounds to zero has a plus."""
+    return f"{round(us, 1) + 0.0:+.1f}"
+
+
+# --- Tables ---------------------------------------------------------------------------------------
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A GitHub table; pipes in cells are escaped."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Aligned columns, uncut: what a pipe or a log wants. Columns that say nothing are left out.
+
+    On a terminal too narrow for them every row stands upright, a line a column.
+    """
+    table = [tuple(headings), *map(tuple, rows)]
+    columns = [column for column in zip(*table, strict=True) if any(column[1:]) or len(table) == 1]
+    widths = [max(map(len, column)) for column in columns]
+    if len(columns) > 1 and sum(widths) + 2 * (len(widths) - 1) > terminal_columns():
+        return "\n".join(upright(*zip(*columns, strict=True)))
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in zip(*columns, strict=True)
+    )
+
+
+def upright(headings: Sequence[str], *rows: Sequence[str]) -> Iterator[str]:
+    """A row's first cell, and under it each other one that is not empty, with its heading."""
+    for first, *others in rows:
+        yield fold(first, 4)
+        for heading, cell in zip(headings[1:], others, strict=True):
+            if cell:
+                yield fold(f"    {heading}: {cell}" if heading else f"    {cell}", 6)
+
+
+def terminal_columns() -> int:
+    """Width of the terminal that is written to; a pipe has no end."""
+    return get_terminal_size().columns if sys.stdout.isatty() else UNBOUNDED
+
+
+def fold(text: str, hang: int) -> str:
+    """Lines no wider than the terminal, those after the first indented; words stay whole."""
+    wrapper = TextWrapper(
+        terminal_columns(),
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapper.fill(text)
+
+
+# --- Environments ---------------------------------------------------------------------------------
+
+
+def under_environments(
+    found: Iterable[Environment], headings: Sequence[str], rows: Iterable[Sequence[str]]
+) -> str:
+    """A Markdown table under the environments, a line each, that its numbers come from."""
+    lines = dict.fromkeys(f"- {_environment(facts)}" for facts in found)
+    return "\n".join([*lines, "", markdown(headings, rows)])
+
+
+def _environment(facts: Environment) -> str:
+    words = [
+        _device(facts),
+        facts.uuid and f"uuid {facts.uuid}",
+        facts.driver and f"driver {facts.driver}",
+        facts.cuda and f"cuda {facts.cuda}",
+        facts.power_limit_w and f"power limit {facts.power_limit_w} W",
+        facts.max_sm_mhz and f"SM up to {facts.max_sm_mhz} MHz, memory {facts.max_memory_mhz} MHz",
+        facts.nominal_dram_gbps and f"nominal DRAM {facts.nominal_dram_gbps:.0f} GB/s",
+        *(f"{name} {text}" for name, text in facts.versions.items()),
+    ]
+    return f"{', '.join(filter(None, words))}; commit {commit(facts)}"
+
+
+def commit(facts: Environment) -> str:
+    """The commit as far as one needs it, and whether the tree had changes besides."""
+    return f"{(facts.commit or 'unknown')[:12]}{' with changes' if facts.dirty else ''}"
+
+
+def _device(facts: Environment) -> str:
+    """The GPU or CPU; of an imported report, whose GPU has no name, its compute capability."""
+    if facts.gpu:
+        return facts.gpu
+    if facts.cpu:
+        return f"{facts.cpu}, {facts.cores} cores"
+    if not facts.capability:
+        return "an unknown device"
+    chip = CHIPS.get(facts.capability, "unknown chip")
+    return f"imported, GPU not named: {chip}, capability {'.'.join(map(str, facts.capability))}"
