@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import ceil
 
-from pagebench.harness.cell import Cell
+from pagebench.harness.cell import Cell, moving_axes
+from pagebench.harness.errors import UserError
 from pagebench.layouts.work import predict
 
 
@@ -15,10 +18,14 @@ class Contrast:
 
     name: str
     knob: str
-    one: str
-    other: str
+    one: Cell
+    other: Cell
     predicts: str | None = None
-    why: str = ""
+    why: str | None = None
+
+    @property
+    def cells(self) -> tuple[Cell, Cell]:
+        return self.one, self.other
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,44 +34,92 @@ class Ladder:
 
     name: str
     knob: str
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
 
 
-WALL = "_b32_l8192"
+def _contrast(name: str, knob: str, cells: str, predicts: str, why: str) -> Contrast:
+    """`cells` are the names of both, with a space between them."""
+    one, other = map(Cell.parse, cells.split())
+    return Contrast(name, knob, one, other, predicts, why)
+
+
 CONTRASTS = (
-    Contrast("negative", "allocation unit", "fidecode_distinct_churned1_p1",
-             "fidecode_distinct_churned128_p1", "absent",
-             "a token-flat engine's page size changes which slots it hands out, not how many"),
-    Contrast("scatter", "placement", f"fidecode_distinct_p1{WALL}",
-             f"fidecode_distinct_scatter_p1{WALL}", "absent",
-             "each token's KV is one burst wherever it lies"),
-    Contrast("block128", "placement", f"fidecode_distinct_p1{WALL}",
-             f"fidecode_distinct_block128_p1{WALL}", "absent",
-             "runs of 128 tokens leave even less to change"),
-    Contrast("positive", "page size", "xqa_shared_p64", "xqa_shared_p16", "exposed",
-             "smaller pages are more index loads, and reuse in L2 leaves room for them to show"),
-    Contrast("vanishing", "page size", f"xqa_distinct_p64{WALL}", f"xqa_distinct_p16{WALL}",
-             "hidden", "the same loads behind a wall of DRAM traffic"),
-    Contrast("saturation", "page size", "xqa_shared_p64", "xqa_shared_p128", "absent",
-             "a warp's tile is 64 tokens: no page beyond it saves a load on sm_90"),
-    Contrast("tile", "page size", f"tritontile_distinct_p64{WALL}",
-             f"tritontile_distinct_p16{WALL}", "hidden",
-             "one load a page: four times the index loads, behind the same DRAM traffic"),
-    Contrast("row", "page size", f"tritonrow_distinct_p64{WALL}",
-             f"tritonrow_distinct_p16{WALL}", "absent",
-             "one load a row whatever the page: the mechanism taken away"),
-    Contrast("identity", "nothing", f"xqa_distinct_p64{WALL}", f"xqa_distinct_p64{WALL}", "absent",
-             "A against A must be quiet"),
-)  # fmt: skip
+    _contrast(
+        "negative",
+        "allocation unit",
+        "fidecode_distinct_churned1_p1 fidecode_distinct_churned128_p1",
+        "absent",
+        "a token-flat engine's page size changes which slots it hands out, not how many",
+    ),
+    _contrast(
+        "scatter",
+        "placement",
+        "fidecode_distinct_p1_b32_l8192 fidecode_distinct_scatter_p1_b32_l8192",
+        "absent",
+        "each token's KV is one burst wherever it lies",
+    ),
+    _contrast(
+        "block128",
+        "placement",
+        "fidecode_distinct_p1_b32_l8192 fidecode_distinct_block128_p1_b32_l8192",
+        "absent",
+        "runs of 128 tokens leave even less to change",
+    ),
+    _contrast(
+        "positive",
+        "page size",
+        "xqa_shared_p64 xqa_shared_p16",
+        "exposed",
+        "smaller pages are more index loads, and reuse in L2 leaves room for them to show",
+    ),
+    _contrast(
+        "vanishing",
+        "page size",
+        "xqa_distinct_p64_b32_l8192 xqa_distinct_p16_b32_l8192",
+        "hidden",
+        "the same loads behind a wall of DRAM traffic",
+    ),
+    _contrast(
+        "saturation",
+        "page size",
+        "xqa_shared_p64 xqa_shared_p128",
+        "absent",
+        "a warp's tile is 64 tokens: no page beyond it saves a load on sm_90",
+    ),
+    _contrast(
+        "tile",
+        "page size",
+        "tritontile_distinct_p64_b32_l8192 tritontile_distinct_p16_b32_l8192",
+        "hidden",
+        "one load a page: four times the index loads, behind the same DRAM traffic",
+    ),
+    _contrast(
+        "row",
+        "page size",
+        "tritonrow_distinct_p64_b32_l8192 tritonrow_distinct_p16_b32_l8192",
+        "absent",
+        "one load a row whatever the page: the mechanism taken away",
+    ),
+    _contrast(
+        "identity",
+        "nothing",
+        "xqa_distinct_p64_b32_l8192 xqa_distinct_p64_b32_l8192",
+        "absent",
+        "A against A must be quiet",
+    ),
+)
 
-PAGES = (16, 32, 64, 128)
-LADDERS = tuple(
-    Ladder(name, "page size", tuple(f"xqa_{sharing}_p{page}{sizes}" for page in PAGES))
-    for name, sharing, sizes in (
-        ("shared", "shared", ""),
-        ("distinct", "distinct", WALL),
-        ("short", "distinct", ""),
-    )
+
+def _pages(name: str, cell: str) -> Ladder:
+    """The ladder of page sizes, in the place that the cell's name leaves for them."""
+    pages = (16, 32, 64, 128)
+    return Ladder(name, "page size", tuple(Cell.parse(cell.format(page)) for page in pages))
+
+
+LADDERS = (
+    _pages("shared", "xqa_shared_p{}"),
+    _pages("distinct", "xqa_distinct_p{}_b32_l8192"),
+    _pages("short", "xqa_distinct_p{}"),
 )
 
 LONG = "tritontile_distinct_p64_l32768"  # 8 requests, 1.07 GB of KV, splits and so a merge
@@ -81,21 +136,83 @@ def spin_ns(nominal_gbps: float | None) -> int:
     if not nominal_gbps:
         return 2500
     cell = Cell.parse(LONG)
-    kv_bytes = predict(cell.shape, cell.sharing, "page_table").distinct_kv_bytes
+    kv_bytes = predict(cell.shape, cell.streams, "page_table").distinct_kv_bytes
     return ceil(kv_bytes / nominal_gbps / 100 / SPIN_STEP_NS) * SPIN_STEP_NS  # bytes over GB/s: ns
 
 
 def planted_contrasts(nominal_gbps: float | None = None) -> tuple[Contrast, ...]:
     """Known work in our own kernels, and the word that each must have on such a GPU."""
+    wait = f"{LONG}_y{LONG_SPIN_NS}"
     return (
-        Contrast("planted nothing", "nothing", LONG, LONG, "absent", "A against A must be quiet"),
-        Contrast("planted hidden loads", "planted loads", f"{LONG}_y{LONG_SPIN_NS}",
-                 f"{LONG}_x1_y{LONG_SPIN_NS}", "hidden",
-                 "one more index load a tile, in a call that waits a millisecond besides"),
-        Contrast("planted many loads", "planted loads", LONG, f"{LONG}_x64", "exposed",
-                 "64 more index loads a tile cost more than reading the tile"),
-        Contrast("planted spin", "planted ns", LONG, f"{LONG}_y{spin_ns(nominal_gbps)}",
-                 "unexplained",
-                 "a wait at the start of the merge, where nothing overlaps it, does no counted "
-                 "work"),
-    )  # fmt: skip
+        _contrast(
+            "planted nothing", "nothing", f"{LONG} {LONG}", "absent", "A against A must be quiet"
+        ),
+        _contrast(
+            "planted hidden loads",
+            "planted loads",
+            f"{wait} {LONG}_x1_y{LONG_SPIN_NS}",
+            "hidden",
+            "one more index load a tile, in a call that waits a millisecond besides",
+        ),
+        _contrast(
+            "planted many loads",
+            "planted loads",
+            f"{LONG} {LONG}_x64",
+            "exposed",
+            "64 more index loads a tile cost more than reading the tile",
+        ),
+        _contrast(
+            "planted spin",
+            "planted ns",
+            f"{LONG} {LONG}_y{spin_ns(nominal_gbps)}",
+            "unexplained",
+            "a wait at the start of the merge, where nothing overlaps it, does no counted work",
+        ),
+    )
+
+
+# --- By name --------------------------------------------------------------------------------------
+
+
+def find_contrasts(names: Sequence[str]) -> list[Contrast]:
+    """Shipped contrasts by name, or one of two cells; UserError says what would be right."""
+    known = {contrast.name: contrast for contrast in CONTRASTS}
+    if list(names) == ["all"]:
+        return list(CONTRASTS)
+    if all(name in known for name in names):
+        return [known[name] for name in dict.fromkeys(names)]
+    if len(names) != 2:
+        raise UserError(_wanted(names, known, "two cells", "contrasts"))
+    one, other = map(Cell.parse, names)
+    return [Contrast("", _knob((one, other)), one, other)]
+
+
+def find_ladders(names: Sequence[str]) -> list[Ladder]:
+    """Shipped ladders by name, or one of the cells given; UserError says what would be right."""
+    known = {ladder.name: ladder for ladder in LADDERS}
+    if list(names) == ["all"]:
+        return list(LADDERS)
+    if all(name in known for name in names):
+        return [known[name] for name in dict.fromkeys(names)]
+    if len(names) < 3:
+        raise UserError(_wanted(names, known, "three cells or more", "ladders"))
+    cells = tuple(map(Cell.parse, names))
+    knob = _knob(cells)
+    if len(moving_axes(cells)) != 1:
+        raise UserError(f"the cells of a dose differ in one knob; these differ in {knob}")
+    return [Ladder(knob, knob, cells)]
+
+
+def _knob(cells: Sequence[Cell]) -> str:
+    """What differs between the cells, in words."""
+    return ", ".join(moving_axes(cells)).replace("_", " ") or "nothing"
+
+
+def _wanted(names: Sequence[str], known: Iterable[str], cells: str, kind: str) -> str:
+    """What would have been right, with the nearest name to one that is not known."""
+    listed = list(known)
+    near = [match for name in names for match in get_close_matches(name, listed, 1)]
+    guess = f"; did you mean {near[0]}?" if near else ""
+    return (
+        f"{len(names)} given: give {cells}, all, or some of the {kind} {', '.join(listed)}{guess}"
+    )

@@ -6,13 +6,13 @@ that was measured; it is a lower bound from work and ceilings, and predicts no l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
-from typing import Any
 
-CEILINGS_SCHEMA = 2
+from pagebench.profiles.counters import Count
+
 # Twice the bytes or warps in flight may add this much; more, and the probe does not saturate.
 SATURATED = 0.01
 LAUNCHES_AGREE = 0.05
@@ -53,34 +53,6 @@ class Ceilings:
 RATES = ("l2_read_gbps", "issue_ginst", "fma_gflops", "matrix_gflops")
 
 
-def read_ceilings(record: Mapping[str, Any]) -> Ceilings:
-    """A ceilings record of schema 1 or 2; ValueError for any other, and for one that is damaged."""
-    schema = record.get("schema")
-    if schema not in range(1, CEILINGS_SCHEMA + 1):
-        raise ValueError(
-            f"a ceilings record of schema {schema}; this pagebench reads 1 to {CEILINGS_SCHEMA}"
-        )
-    try:
-        return _ceilings(record)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a ceilings record is damaged: {type(error).__name__} {error}") from error
-
-
-def _ceilings(record: Mapping[str, Any]) -> Ceilings:
-    launch = record.get("launch_us")
-    points = tuple(Point(**point) for point in record["dram_read"])
-    rates = {
-        name: Rate(record[name]["value"], record[name]["saturated"])
-        for name in RATES
-        if name in record
-    }
-    reached = [*(point.gbps for point in points), *(rate.value for rate in rates.values())]
-    sizes = [point.bytes_read for point in points]
-    if not all(value > 0 for value in (*reached, *sizes)):
-        raise ValueError("a ceilings record is damaged: it reaches nothing")
-    return Ceilings(points, rates, launch and (launch["first"], launch["further"]))
-
-
 def bandwidth_at(points: Sequence[Point], bytes_read: int) -> float | None:
     """GB/s that a read of that many bytes could reach: between points, linear in log2 of bytes.
 
@@ -104,32 +76,17 @@ def is_saturated(values: Sequence[float]) -> bool:
     return len(values) > 1 and values[-1] <= values[-2] * (1 + SATURATED)
 
 
-def rate_entry(by_parallelism: Mapping[int, float]) -> dict[str, Any]:
-    """A rate for a record: the best, all of them, and whether the probe saturates."""
-    values = [by_parallelism[count] for count in sorted(by_parallelism)]
-    return {
-        "value": round(max(values), 1),
-        "by_warps": {str(count): round(by_parallelism[count], 1) for count in by_parallelism},
-        "saturated": is_saturated(values),
-    }
+def launches_saturated(us_by_launches: Mapping[int, float]) -> bool:
+    """Whether the last doubling of launches gives the cost of a further one as that before did.
 
-
-def launch_entry(us_by_launches: Mapping[int, float]) -> dict[str, Any]:
-    """Launch cost for a record: `first` in a call, each `further` one by the last doubling.
-
-    Saturated: the doubling before gave the same cost of a further launch within 5 %; four launches
-    cost some 5 us, and events tick in steps of 0.03 us or more.
+    It must cost something, and agree within 5 %: four launches cost some 5 us, and events tick in
+    steps of 0.03 us or more. Needs three or more numbers of launches.
     """
-    steps = [
+    *_, before, last = (
         (us_by_launches[high] - us_by_launches[low]) / (high - low)
         for low, high in pairwise(sorted(us_by_launches))
-    ]
-    return {
-        "first": round(us_by_launches[min(us_by_launches)], 3),
-        "further": round(steps[-1], 3),
-        "by_launches": {str(count): round(us, 3) for count, us in us_by_launches.items()},
-        "saturated": steps[-1] > 0 and abs(steps[-1] - steps[-2]) <= LAUNCHES_AGREE * steps[-1],
-    }
+    )
+    return last > 0 and abs(last - before) <= LAUNCHES_AGREE * last
 
 
 # Term, counter, ceiling, and what one count is in the ceiling's unit.
@@ -139,6 +96,7 @@ TERMS = (
     ("tensor", "tensor_instructions", "matrix_gflops", FLOP_AN_MMA),
     ("FMA", "fma_instructions", "fma_gflops", FLOP_AN_FFMA),
 )
+LATENCY = "latency"  # binds where no counted work gives the time: the rest is waiting
 REACHED = 0.9  # of the measured time that T must explain before a ceiling is said to bind
 TIE = 0.02  # terms this near to the largest bind as well as it: busy shares repeat no better
 
@@ -147,14 +105,14 @@ TIE = 0.02  # terms this near to the largest bind as well as it: busy shares rep
 class CriticalPath:
     """T = launch + the largest other term; each is the time its work takes alone at its ceiling.
 
-    `binding` is a key of `terms_us`, or several that tie ("DRAM or L2"), or `latency`. `unstable`
-    terms have a counter that did not repeat, `unsaturated` ones a ceiling that may be higher,
-    `unknown` ones no counter or ceiling; those `by_share` are the share of the measured time, less
-    launches, that the unit was busy, which is no time of its own.
+    `binding` holds a key of `terms_us`, or several that tie, largest first, or `latency` alone.
+    `unstable` terms have a counter that did not repeat, `unsaturated` ones a ceiling that may be
+    higher, `unknown` ones no counter or ceiling; those `by_share` are the share of the measured
+    time, less launches, that the unit was busy, which is no time of its own.
     """
 
     terms_us: Mapping[str, float]
-    binding: str
+    binding: tuple[str, ...]
     unstable: tuple[str, ...]
     unsaturated: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -170,50 +128,42 @@ class CriticalPath:
         """T over the measured time."""
         return self.path_us / self.time_us if self.time_us else None
 
-    def entry(self) -> dict[str, Any]:
-        """For a record, with what follows from it."""
-        derived = {"path_us": self.path_us, "share": self.share, "sentence": binding_sentence(self)}
-        return asdict(self) | derived
-
 
 def critical_path(
-    total: Mapping[str, Mapping[str, Any]],
+    total: Mapping[str, Count],
     kernels: int,
     ceilings: Ceilings,
     time_us: float | None = None,
-    l2_slice: Mapping[str, Any] | None = None,
+    l2_slice: Count | None = None,
 ) -> CriticalPath | None:
-    """`total` maps counters of the whole call to value and `stable`; `kernels` are its launches.
+    """What binds a call whose counters are `total`, with `kernels` launches, that took `time_us`.
 
     `l2_slice` is the share of cycles, in per cent, that the busiest stage of the L2 slices was
-    busy, and whether it repeated. A sector that misses occupies a slice longer than the L2
-    ceiling's hits do, and there is more than reads: where the share gives more, it is the term.
-    None where the ceilings are of schema 1, or the counters give no term.
+    busy. A sector that misses occupies a slice longer than the L2 ceiling's hits do, and there is
+    more than reads: where the share gives more, it is the term. None where the ceilings are of
+    schema 1, or the counters give no term.
     """
     if ceilings.launch_us is None:
         return None
     first, further = ceilings.launch_us
     terms, launch_us = _terms(total, ceilings, first), first + further * (kernels - 1)
     if l2_slice and time_us:  # the share is of the kernel's own time, which launches are no part of
-        busy_us = l2_slice["value"] / 100 * max(0.0, time_us - launch_us)
-        busy = _Term(busy_us, l2_slice["stable"], by_share=True)
+        busy_us = l2_slice.value / 100 * max(0.0, time_us - launch_us)
+        busy = _Term(busy_us, l2_slice.stable, by_share=True)
         terms["L2"] = max(terms.get("L2", busy), busy, key=lambda term: term.us)
-    if not terms:
-        return None
+    return _path(terms, launch_us, time_us) if terms else None
 
-    def names(holds: Callable[[_Term], bool]) -> tuple[str, ...]:
-        return tuple(name for name, term in terms.items() if holds(term))
 
-    terms_us = {"launch": launch_us}
-    terms_us |= {name: term.us for name, term in terms.items()}
+def _path(terms: Mapping[str, _Term], launch_us: float, time_us: float | None) -> CriticalPath:
+    terms_us = {"launch": launch_us} | {name: term.us for name, term in terms.items()}
     return CriticalPath(
         terms_us,
         _binding(terms_us, time_us),
-        unstable=names(lambda term: not term.stable),
-        unsaturated=names(lambda term: not term.saturated),
+        unstable=tuple(name for name, term in terms.items() if not term.stable),
+        unsaturated=tuple(name for name, term in terms.items() if not term.saturated),
         unknown=tuple(name for name in ("DRAM", *(term[0] for term in TERMS)) if name not in terms),
         time_us=time_us,
-        by_share=names(lambda term: term.by_share),
+        by_share=tuple(name for name, term in terms.items() if term.by_share),
     )
 
 
@@ -226,20 +176,20 @@ class _Term:
 
 
 def _terms(
-    total: Mapping[str, Mapping[str, Any]], ceilings: Ceilings, one_launch_us: float
+    total: Mapping[str, Count], ceilings: Ceilings, one_launch_us: float
 ) -> dict[str, _Term]:
     """All but launch. The DRAM curve was timed with one launch, which is taken off again."""
     found = {}
     read = total.get("dram_read_bytes")
-    gbps = bandwidth_at(ceilings.dram_read, int(read["value"])) if read else None
+    gbps = bandwidth_at(ceilings.dram_read, int(read.value)) if read else None
     if read and gbps:
-        us = max(0.0, read["value"] / gbps / 1e3 - one_launch_us)
-        found["DRAM"] = _Term(us, read["stable"], _is_saturated_at(read["value"], ceilings))
+        us = max(0.0, read.value / gbps / 1e3 - one_launch_us)
+        found["DRAM"] = _Term(us, read.stable, _is_saturated_at(read.value, ceilings))
     for name, counter, ceiling, unit in TERMS:
         if counter in total and ceiling in ceilings.rates:
-            entry, rate = total[counter], ceilings.rates[ceiling]
-            us = entry["value"] * unit / rate.value / 1e3
-            found[name] = _Term(us, entry["stable"], rate.saturated)
+            count, rate = total[counter], ceilings.rates[ceiling]
+            us = count.value * unit / rate.value / 1e3
+            found[name] = _Term(us, count.stable, rate.saturated)
     return found
 
 
@@ -252,35 +202,9 @@ def _path_us(terms: Mapping[str, float]) -> float:
     return terms["launch"] + max(us for name, us in terms.items() if name != "launch")
 
 
-def _binding(terms: Mapping[str, float], time_us: float | None) -> str:
+def _binding(terms: Mapping[str, float], time_us: float | None) -> tuple[str, ...]:
     if time_us is not None and _path_us(terms) < REACHED * time_us:
-        return "latency"
+        return (LATENCY,)
     largest = max(terms.values())
     tied = [name for name, us in terms.items() if us >= (1 - TIE) * largest]
-    return " or ".join(sorted(tied, key=lambda name: -terms[name]))
-
-
-def binding_sentence(path: CriticalPath) -> str:
-    """The terms, largest first, T against the measured time, and what binds: to be checked."""
-    ordered = sorted(path.terms_us.items(), key=lambda item: -item[1])
-    terms = ", ".join(f"{name} {us:.1f} us{_doubts(path, name)}" for name, us in ordered)
-    text = f"{terms}; T {path.path_us:.1f} us"
-    if path.share is not None:
-        text += f", {path.share:.1%} of the {path.time_us:.1f} measured by events"
-    text += f": {path.binding} binds"
-    if path.binding == "latency":
-        text += f" (no counted work gives {REACHED:.0%} of the time; the rest is waiting)"
-    return text + (f"; not known: {', '.join(path.unknown)}" if path.unknown else "")
-
-
-def _doubts(path: CriticalPath, name: str) -> str:
-    doubts = [
-        word
-        for word, names in (
-            ("its busy share of the time", path.by_share),
-            ("unstable", path.unstable),
-            ("unsaturated", path.unsaturated),
-        )
-        if name in names
-    ]
-    return f" ({', '.join(doubts)})" if doubts else ""
+    return tuple(sorted(tied, key=lambda name: -terms[name]))

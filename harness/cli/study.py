@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pagebench.harness.cli.options import DeviceName, say
+from pagebench.harness.cli.options import DeviceName, device_and_kernel, say
+from pagebench.harness.errors import UserError
 from pagebench.harness.workers.sweep import default_path
-from pagebench.kernels.device import find_device
 
 
 def study(
@@ -27,11 +27,11 @@ def study(
     Beside them stand figures of the seed, the study on an RTX 5060 Ti that this suite began from.
     """
     if files and measure:
-        raise ValueError("--measure makes its own records: without results files")
+        raise UserError("--measure makes its own records: without results files")
     if not files and not measure:
-        raise ValueError("name results files to draw from, or --measure this GPU first")
+        raise UserError("name results files to draw from, or --measure this GPU first")
     if out.suffix in (".html", ".md"):
-        raise ValueError(f"--out {out}: give the folder that study.html and study.md go to")
+        raise UserError(f"--out {out}: give the folder that study.html and study.md go to")
     sources = files or [_measured(device, out)]
     from pagebench.harness.study import page as study_page
     from pagebench.harness.study.read import read
@@ -40,7 +40,9 @@ def study(
     try:
         written = study_page.write(draw(read(sources)), out)
     except ModuleNotFoundError as error:
-        raise ValueError(f"drawing needs {error.name}: install it, or draw where it is") from error
+        if not error.name or error.name.startswith("pagebench"):
+            raise  # ours: nothing that could be installed
+        raise UserError(f"drawing needs {error.name}: install it, or draw where it is") from error
     for path in written:
         print(path)
 
@@ -50,7 +52,7 @@ def _measured(device: str, out: Path) -> Path:
     from pagebench.harness.study.measure import measure_study
 
     path = out / f"{default_path().stem}_study.jsonl"
-    measure_study(find_device(device), path, say)
+    measure_study(device_and_kernel(device, None), path, say)
     print(path)
     return path
 

@@ -2,113 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import Contrast, planted_contrasts
-from pagebench.harness.counting.count import counted_and_trusted
-from pagebench.harness.counting.predict import newest_counters, predict_counters
+from pagebench.harness.counting.predict import predict_counters
+from pagebench.harness.counting.trust import counted_and_trusted
 from pagebench.harness.environment import bandwidth_of
-from pagebench.harness.judging.judge import judge_contrasts
+from pagebench.harness.judging.verdict import groups_of, verdict_of
 from pagebench.harness.records import store
-from pagebench.harness.timing.change import Change
-from pagebench.harness.timing.measure import Options
-from pagebench.kernels.device import Device
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.planted import Planted, PlantedLoads, PlantedWait, PlantedWord
+from pagebench.harness.records.select import Evidence, read_evidence
+from pagebench.harness.records.verdict import Change, Verdict
+from pagebench.harness.workers.bench import Bench
+from pagebench.harness.workers.interleave import interleave
 
-PLANTED_SCHEMA = 1
-Line = dict[str, Any]
+Row = PlantedWord | PlantedLoads | PlantedWait
+
+
+def selftest(bench: Bench) -> Planted:
+    """Count and judge the planted cells; a planted record, after all it rests on, in `out`.
+
+    UserError where nothing can be counted.
+    """
+    contrasts = planted_contrasts(bandwidth_of(bench.device))
+    counted = counted_and_trusted(planted_cells(contrasts), bench.device, bench.progress)
+    store.append(bench.out, *counted)
+    evidence = read_evidence([bench.out])
+    groups = groups_of(contrasts)
+    interleave(groups, bench)
+    verdicts = [
+        verdict_of(contrast, group, bench.options.l2, evidence)
+        for contrast, group in zip(contrasts, groups, strict=True)
+    ]
+    planted = planted_of(verdicts, evidence)
+    store.append(bench.out, *verdicts, planted)
+    return planted
 
 
 def planted_cells(contrasts: Sequence[Contrast]) -> tuple[Cell, ...]:
-    names = (name for contrast in contrasts for name in (contrast.one, contrast.other))
-    return tuple(map(Cell.parse, dict.fromkeys(names)))
+    return tuple(dict.fromkeys(cell for contrast in contrasts for cell in contrast.cells))
 
 
-def selftest(
-    options: Options, device: Device, out: Path, progress: Callable[[str], None]
-) -> dict[str, Any]:
-    """Count and judge the planted cells; a planted record, after all it rests on, in `out`.
-
-    NcuError where nothing can be counted.
-    """
-    contrasts = planted_contrasts(bandwidth_of(device))
-    store.append_lines(out, counted_and_trusted(planted_cells(contrasts), device, progress))
-    verdicts = judge_contrasts(contrasts, options, device, [out], out, progress)
-    record = planted_record(verdicts, [out])
-    store.append_line(out, record)
-    return record
-
-
-def planted_record(verdicts: Sequence[Line], files: Sequence[Path]) -> dict[str, Any]:
+def planted_of(verdicts: Sequence[Verdict], evidence: Evidence) -> Planted:
     """What was planted, what each instrument found, and the smallest effect it would find."""
-    quiet = next(line for line in verdicts if line["predicted"] == "absent")
-    rows = [row for line in verdicts for row in _rows(line, files)]
-    return {
-        "kind": "planted",
-        "schema": PLANTED_SCHEMA,
-        "rows": rows,
-        "found_all": all(row["right"] for row in rows),
-        "detectable": quiet["time"] and quiet["time"]["detectable"],
-        "environment": quiet["environment"],
-    }
+    quiet = next(verdict for verdict in verdicts if verdict.predicts == "absent")
+    return Planted(
+        rows=tuple(row for verdict in verdicts for row in _rows(verdict, evidence)),
+        detectable=quiet.time.detectable if quiet.time else None,
+        environment=quiet.environment,
+    )
 
 
-def _rows(line: Line, files: Sequence[Path]) -> list[dict[str, Any]]:
+def _rows(verdict: Verdict, evidence: Evidence) -> list[Row]:
     """The verdict's word, and the planted amount where there is one."""
-    cells = tuple(map(Cell.parse, line["cells"]))
-    word = {
-        "cell": line["cells"][1],
-        "instrument": "verdict",
-        "planted": line["predicted"],
-        "found": line["verdict"],
-        "right": line["predicted"] == line["verdict"],
-    }
-    rows = [word]
-    if cells[1].shape.planted_loads != cells[0].shape.planted_loads:
-        rows.append(_loads(cells, files))
-    if cells[1].shape.planted_ns != cells[0].shape.planted_ns and line["time"]:
-        rows.append(_spin(cells, line))
+    one, other = map(Cell.parse, verdict.cells)
+    rows: list[Row] = [PlantedWord(other.name, verdict.predicts or "", verdict.word)]
+    if other.shape.planted_loads != one.shape.planted_loads:
+        rows.append(_loads(one, other, evidence))
+    planted_us = (other.shape.planted_ns - one.shape.planted_ns) / 1e3
+    if planted_us and verdict.time and verdict.time_us:
+        rows.append(_wait(other, planted_us, verdict.time, verdict.time_us[0]))
     return rows
 
 
-def _loads(cells: Sequence[Cell], files: Sequence[Path]) -> dict[str, Any]:
+def _loads(one: Cell, other: Cell, evidence: Evidence) -> PlantedLoads:
     """LDG that were planted by construction, and those that the counter shows more.
 
     Nothing is found where a cell was not counted, or calibration withholds the counter.
     """
-    records = newest_counters(cells, files)
-    loads = [_ldg(cell, record) for cell, record in zip(cells, records or (), strict=False)]
-    planted = found = None
-    if len(loads) == 2 and None not in loads[0] + loads[1]:
-        planted, found = (after - before for before, after in zip(*loads, strict=True))
-    return {
-        "cell": cells[1].name,
-        "instrument": "counter (LDG)",
-        "planted": planted,
-        "found": found,
-        "right": found is not None and found == planted,
-    }
+    counters = evidence.newest_counters((one, other))
+    if counters is None:
+        return PlantedLoads(other.name)
+    planted = _more(
+        *(_predicted(cell, each) for cell, each in zip((one, other), counters, strict=True))
+    )
+    found = _more(*(each.value("ldg") for each in counters))
+    if planted is None or found is None:
+        return PlantedLoads(other.name)
+    return PlantedLoads(other.name, planted, found)
 
 
-def _ldg(cell: Cell, record: Line) -> tuple[Any, Any]:
-    """LDG predicted and counted; None where either is not known."""
-    counted = record["total"].get("ldg")
-    predicted = predict_counters(cell, record["resolved"], record["environment"]).get("ldg")
-    return predicted, counted and int(counted["value"])
+def _predicted(cell: Cell, counters: Counters) -> float | None:
+    return predict_counters(cell, counters.resolved, counters.environment).ldg
 
 
-def _spin(cells: Sequence[Cell], line: Line) -> dict[str, Any]:
+def _more(before: float | None, after: float | None) -> int | None:
+    """By how much the second number is more; None where either is not known."""
+    return None if before is None or after is None else int(after) - int(before)
+
+
+def _wait(cell: Cell, planted_us: float, time: Change, before_us: float) -> PlantedWait:
     """Microseconds that were planted, and those that the clock shows more, with the interval."""
-    low, found, high = Change(**line["time"]).delta_us(line["time_us"][0])
-    planted = (cells[1].shape.planted_ns - cells[0].shape.planted_ns) / 1e3
-    return {
-        "cell": cells[1].name,
-        "instrument": "clock (us)",
-        "planted": planted,
-        "found": round(found, 3),
-        "low": round(low, 3),
-        "high": round(high, 3),
-        "right": low <= planted <= high,
-    }
+    low, found, high = (round(us, 3) for us in time.delta_us(before_us))
+    return PlantedWait(cell.name, planted_us, found, low, high)

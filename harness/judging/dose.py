@@ -1,4 +1,4 @@
-"""Dose and response: which counter does time follow over all values of a knob?
+"""Dose and response of a ladder: which counter does time follow over all values of a knob?
 
 A counter explains the time if one cost a count, the same at every step of the knob, gives each
 step's time within its interval. Costs are not negative: more work is never faster.
@@ -9,23 +9,93 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import asdict
+
+from pagebench.harness.cell import Cell, moving_axes
+from pagebench.harness.judging.verdict import WORK, differs
+from pagebench.harness.records.dose import Dose, Spread, Step
+from pagebench.harness.records.select import Evidence, State
+from pagebench.harness.timing.change import LEAST_EFFECT
+from pagebench.harness.workers.interleave import Interleaved
+
+if TYPE_CHECKING:  # what is shipped is parsed when it is imported
+    from pagebench.harness.contrasts import Ladder
 
 MOST_MECHANISMS = 2
 ALIKE = 0.02  # counters whose steps are proportional within this are one candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The change of time from one value of the knob to the next, microseconds."""
+# --- The record -----------------------------------------------------------------------------------
 
-    low_us: float
-    middle_us: float
-    high_us: float
 
-    def holds(self, us: float) -> bool:
-        return self.low_us <= us <= self.high_us
+def groups_of(ladders: Sequence[Ladder]) -> list[Interleaved]:
+    """What to interleave; all steps of all ladders are judged together."""
+    steps = sum(len(ladder.cells) - 1 for ladder in ladders)
+    return [Interleaved(ladder.cells, steps) for ladder in ladders]
+
+
+def dose_of(ladder: Ladder, group: Interleaved, l2: str, evidence: Evidence) -> Dose:
+    """Times of the ladder and counters that move over it. GroupFailed where it has no times."""
+    group.refuse_failed(ladder.name)
+    indices = range(len(ladder.cells))
+    return Dose(
+        regime=ladder.name,
+        knob=ladder.knob,
+        cells=tuple(cell.name for cell in ladder.cells),
+        values=knob_values(ladder.cells),
+        processes=len(group.measured),
+        times=tuple(_spread(group, index) for index in indices),
+        steps=tuple(_step(group, index) for index in indices[:-1]),
+        counters=moving_counters(ladder.cells, State(group.environment, l2), evidence),
+        caveats=group.caveats,
+        environment=group.environment,
+    )
+
+
+def _step(group: Interleaved, index: int) -> Step:
+    """Microseconds from cell to cell; an interval is no narrower than the least effect."""
+    before = group.time_us(index)
+    least = LEAST_EFFECT * before
+    low, middle, high = group.step(index).delta_us(before)
+    ends = min(low, middle - least), middle, max(high, middle + least)
+    return Step(*(round(us, 3) for us in ends))
+
+
+def _spread(group: Interleaved, index: int) -> Spread:
+    times = group.times_us(index)
+    return Spread(*(round(us, 3) for us in (min(times), group.time_us(index), max(times))))
+
+
+def knob_values(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """What differs between the cells, a text for each."""
+    moving = moving_axes(cells)
+    axes = [asdict(cell.axes()) for cell in cells]
+    values = tuple(" ".join(str(each[axis]) for axis in moving) for each in axes)
+    alike = len(set(values)) < len(values)
+    return tuple(str(place + 1) for place in range(len(cells))) if alike else values
+
+
+def moving_counters(
+    cells: Sequence[Cell], state: State, evidence: Evidence
+) -> dict[str, tuple[float, ...]]:
+    """Stable counters of work that differ between the cells; none where a cell was not counted."""
+    counters = evidence.newest_counters(cells, state)
+    if counters is None:
+        return {}
+    found = {}
+    for name in WORK:
+        counts = [each.total[name] for each in counters if name in each.total]
+        if len(counts) == len(counters) and all(count.stable for count in counts):
+            values = tuple(count.value for count in counts)
+            if differs(name, min(values), max(values)):
+                found[name] = values
+    return found
+
+
+# --- What the time follows ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +111,27 @@ class Explanation:
     steps_us: tuple[float, ...]
     fits: bool
     tested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """Explanations that were `tried`; of those that fit, the counters of the tested ones, which the
+    time `follows`, and of the `untested` ones."""
+
+    tried: tuple[Explanation, ...]
+    follows: tuple[tuple[str, ...], ...]
+    untested: tuple[tuple[str, ...], ...]
+
+
+def conclude(dose: Dose) -> Conclusion:
+    """What the dose's steps and counters say: nothing was tried where it has no counters."""
+    tried = explanations(dose.steps, dose.counters)
+    fitting = [each for each in tried if each.fits]
+    return Conclusion(
+        tuple(tried),
+        follows=tuple(each.counters for each in fitting if each.tested),
+        untested=tuple(each.counters for each in fitting if not each.tested),
+    )
 
 
 def candidates(counters: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, ...]]:
@@ -117,7 +208,7 @@ def explanations(
 ) -> list[Explanation]:
     """Every single counter and, where no single one fits, every pair that does.
 
-    None where the time does not move.
+    Empty where the time does not move, or there are no counters.
     """
     if not moves(steps):
         return []

@@ -10,12 +10,33 @@ and three ways of not knowing: floor, confounded, unclear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from pagebench.profiles.counters import ratio_repeats, ratios
+from msgspec.structs import replace
 
-WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
+from pagebench.harness.cell import Cell
+from pagebench.harness.counting.predict import predict_counters
+from pagebench.harness.judging.binary import same_binary
+from pagebench.harness.judging.binds import path_of
+from pagebench.harness.records.caveats import (
+    Caveat,
+    NoCounters,
+    NothingRepeats,
+    OppositeWays,
+    OtherBinary,
+    ShortCall,
+    WideInterval,
+)
+from pagebench.harness.records.select import Evidence, State
+from pagebench.harness.records.verdict import Change, SameBinary, Verdict, Work
+from pagebench.harness.workers.interleave import Interleaved
+from pagebench.profiles.ceilings import CriticalPath
+from pagebench.profiles.counters import Count, ratio_repeats, ratios
+
+if TYPE_CHECKING:  # what is shipped is parsed when it is imported
+    from pagebench.harness.contrasts import Contrast
+
 # What is device work. The time is not in it, nor how busy a unit was: that follows from the time.
 WORK = (
     "instructions",
@@ -25,81 +46,89 @@ WORK = (
 HIT_MARGIN = 1.0  # percentage points: a hit rate is no count, and none is told from 0.1 and 0.3 %
 # Stable traffic may differ by this much between two layouts of the same work.
 TRAFFIC_MARGIN = 0.01
+TRAFFIC = ("l1_sectors", "l2_requests", "l2_sectors", "l2_hit_pct", "dram_read_bytes")
 EXACT = 1e-9  # a count is an integer, its predicted ratio a quotient of two
 LESS_IS_MORE = ("l2_hit_pct",)  # the more of it, the less work
 SHORT_FLOORS = 10
-BINDS = "what binds: "  # before the sentence that says so
+
+Judgement = tuple[str, tuple[Caveat, ...]]  # one of records.verdict.WORDS, and what to know of it
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Stable counters of both cells, what was predicted of them, and whether one binary ran alike.
+# --- Two cells, timed -----------------------------------------------------------------------------
 
-    `changed` maps counters to B over A, None where A had none of it; `from_knob` are those whose
-    ratio the prediction gives.
+
+def groups_of(contrasts: Sequence[Contrast]) -> list[Interleaved]:
+    """What to interleave; all contrasts are judged together."""
+    return [Interleaved(contrast.cells, len(contrasts)) for contrast in contrasts]
+
+
+def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Evidence) -> Verdict:
+    """The verdict on one contrast, with all it rests on; `unclear` where its cells have no times.
+
+    Counters of another GPU model, or another state of the cache than `l2`, say nothing of them.
     """
-
-    changed: Mapping[str, float | None]
-    compared: tuple[str, ...]
-    from_knob: tuple[str, ...]
-    same: Mapping[str, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One of WORDS, and the sentences it rests on."""
-
-    word: str
-    because: tuple[str, ...]
-
-
-def work_of(
-    one: Mapping[str, Mapping[str, float]],
-    other: Mapping[str, Mapping[str, float]],
-    predicted: Mapping[str, float],
-    same: Mapping[str, bool],
-) -> Work:
-    """Compare two cells' totals. `predicted` holds ratios B over A that layout or source give."""
-    one, other = _with_hit_rate(one), _with_hit_rate(other)
-    compared = tuple(
-        name for name in WORK
-        if name in one and name in other and one[name]["stable"] and other[name]["stable"]
-    )  # fmt: skip
-    changed = {
-        name: _ratio(other[name]["value"], one[name]["value"])
-        for name in compared
-        if differs(name, one[name]["value"], other[name]["value"])
-    }
-    from_knob = tuple(
-        name for name, ratio in changed.items()
-        if name in predicted
-        and ratio is not None
-        and abs(ratio / predicted[name] - 1) <= max(_margin(name), EXACT)
-    )  # fmt: skip
-    return Work(changed, compared, from_knob, same)
+    state = State(group.environment, l2)
+    work = work_between(contrast.cells, evidence, state)
+    unjudged = Verdict(
+        contrast=contrast.name,
+        knob=contrast.knob,
+        cells=(contrast.one.name, contrast.other.name),
+        word="unclear",
+        among=group.among,
+        predicts=contrast.predicts,
+        why=contrast.why,
+        work=work,
+        status=group.status,
+        environment=group.environment,
+    )
+    if group.failed:
+        return replace(unjudged, caveats=(group.failed,))
+    word, caveats = judge(group.step(), work, group.floors)
+    return replace(
+        unjudged,
+        word=word,
+        caveats=(*caveats, *group.caveats),
+        time=group.step(),
+        time_us=(round(group.time_us(0), 3), round(group.time_us(1), 3)),
+        floors=round(group.floors, 1),
+        path=binding_of(group, state, evidence),
+    )
 
 
-def _ratio(value: float, over: float) -> float | None:
-    return value / over if over else None
+def binding_of(group: Interleaved, state: State, evidence: Evidence) -> CriticalPath | None:
+    """The critical path of the group's last cell; None where counters or ceilings are missing."""
+    counters = evidence.newest_counters(group.cells[-1:], state)
+    time_us = group.time_us(len(group.cells) - 1)
+    return path_of(counters[0], state, time_us, evidence) if counters else None
 
 
-def _with_hit_rate(total: Mapping[str, Mapping[str, float]]) -> Mapping[str, Mapping[str, float]]:
-    """The L2 hit rate beside its counts; as stable as both of them."""
-    rate = ratios({name: entry["value"] for name, entry in total.items()}).get("l2_hit_pct")
-    if not isinstance(rate, float):
-        return total
-    return {**total, "l2_hit_pct": {"value": rate, "stable": ratio_repeats(total, "l2_hit_pct")}}
+def judge(time: Change, work: Work | None, floors: float) -> Judgement:
+    """The word from whether the time changed, what work changed, and how many floors it lasts.
+
+    `work` is None where there are no counters of both cells.
+    """
+    if floors < SHORT_FLOORS:
+        return "floor", (ShortCall(round(floors, 1)),)
+    if work is None:
+        return "unclear", (NoCounters(),)
+    if not work.compared:
+        return "unclear", (NothingRepeats(),)
+    if not time.is_decided:
+        return "unclear", (WideInterval(),)
+    return _decided(time.word == "changed", work, slower=time.ratio > 1)
 
 
-def differs(name: str, one: float, other: float) -> bool:
-    """Whether a counter moved: exactly, or for traffic and rates beyond a margin."""
-    if name == "l2_hit_pct":
-        return abs(other - one) > HIT_MARGIN
-    return abs(other - one) > _margin(name) * max(abs(one), abs(other))
-
-
-def _margin(name: str) -> float:
-    return TRAFFIC_MARGIN if name.startswith(("l2_", "dram_", "l1_sectors")) else 0.0
+def _decided(changed: bool, work: Work, *, slower: bool) -> Judgement:
+    """The word of a time that is known, and what keeps it from being `hidden` or `exposed`."""
+    if not work.changed:
+        return "unexplained" if changed else "absent", ()
+    other = work.same.differs
+    if other and not work.from_knob:
+        return "confounded", (OtherBinary(other),)
+    if changed and not follows(work, slower):
+        word = "confounded" if other else "unexplained"
+        return word, (OppositeWays(predicted=bool(work.from_knob)),)
+    return "exposed" if changed else "hidden", ()
 
 
 def follows(work: Work, slower: bool) -> bool:
@@ -115,58 +144,70 @@ def _grew(name: str, ratio: float | None) -> bool:
     return (ratio is None or ratio > 1) != (name in LESS_IS_MORE)
 
 
-def judge(
-    time_word: str,
-    time_text: str,
-    work: Work | None,
-    floors: float,
-    *,
-    slower: bool = True,
-    binding: str | None = None,
-) -> Verdict:
-    """The verdict from whether the time changed, what work changed, and how many floors it lasts.
-
-    `time_word` is changed, same or unclear, and B `slower` than A or not; `work` is None where
-    there are no counters.
-    """
-    if floors < SHORT_FLOORS:
-        return Verdict("floor", (f"the call lasts {floors:.1f} floors of its clock", time_text))
-    if work is None:
-        missing = "no counters of both cells: pagebench profile A B counts them on a GPU"
-        return Verdict("unclear", (time_text, missing))
-    if not work.compared:
-        return Verdict("unclear", (time_text, "no counter of both cells repeated"))
-    because = [time_text, *_work_sentences(work)]
-    if binding:
-        because.append(BINDS + binding)
-    if time_word == "unclear":
-        return Verdict("unclear", (*because, "the interval of the time ratio is too wide"))
-    word, reasons = _word(time_word == "changed", work, slower)
-    return Verdict(word, (*because, *reasons))
+# --- Two cells, counted ---------------------------------------------------------------------------
 
 
-def _word(changed: bool, work: Work, slower: bool) -> tuple[str, tuple[str, ...]]:
-    """The word of a time that is known, and what keeps it from being `hidden` or `exposed`."""
-    if not work.changed:
-        return "unexplained" if changed else "absent", ()
-    other = ", ".join(what for what, is_same in work.same.items() if not is_same)
-    if other and not work.from_knob:
-        return "confounded", (f"{other} differ, and no prediction gives the work's ratio",)
-    if changed and not follows(work, slower):
-        which = "the predicted work" if work.from_knob else "work"
-        reason = f"{which} and the time moved in opposite directions"
-        return "confounded" if other else "unexplained", (reason,)
-    return "exposed" if changed else "hidden", ()
-
-
-def _work_sentences(work: Work) -> list[str]:
-    if not work.changed:
-        return [f"no stable counter moved ({', '.join(work.compared)})"]
-    moved = ", ".join(
-        f"{name} from none" if ratio is None else f"{name} x {ratio:.4g}"
-        for name, ratio in work.changed.items()
+def work_between(
+    cells: tuple[Cell, Cell], evidence: Evidence, state: State | None = None
+) -> Work | None:
+    """What the newest counters of both cells say of the work; None where one has none."""
+    counters = evidence.newest_counters(cells, state)
+    if counters is None:
+        return None
+    one, other = counters
+    first, second = (
+        predict_counters(cell, each.resolved, each.environment, each.how)
+        for cell, each in zip(cells, counters, strict=True)
     )
-    lines = [f"work moved: {moved}"]
-    if work.from_knob:
-        lines.append(f"as predicted from layout or source: {', '.join(work.from_knob)}")
-    return lines
+    pairs = {
+        "ldg": (first.ldg, second.ldg),
+        "dram_read_bytes": (first.dram_read_bytes, second.dram_read_bytes),
+    }
+    predicted = {name: b / a for name, (a, b) in pairs.items() if a and b}
+    return work_of(one.total, other.total, predicted, same_binary(one, other))
+
+
+def work_of(
+    one: Mapping[str, Count],
+    other: Mapping[str, Count],
+    predicted: Mapping[str, float],
+    same: SameBinary,
+) -> Work:
+    """Compare two cells' totals. `predicted` holds ratios B over A that layout or source give."""
+    one, other = _with_hit_rate(one), _with_hit_rate(other)
+    both = [name for name in WORK if name in one and name in other]
+    compared = tuple(name for name in both if one[name].stable and other[name].stable)
+    changed = {
+        name: other[name].value / one[name].value if one[name].value else None
+        for name in compared
+        if differs(name, one[name].value, other[name].value)
+    }
+    from_knob = tuple(
+        name for name, ratio in changed.items() if _is_as(name, ratio, predicted.get(name))
+    )
+    return Work(changed, compared, from_knob, same)
+
+
+def _is_as(name: str, ratio: float | None, predicted: float | None) -> bool:
+    if ratio is None or predicted is None:
+        return False
+    return abs(ratio / predicted - 1) <= max(_margin(name), EXACT)
+
+
+def _with_hit_rate(total: Mapping[str, Count]) -> Mapping[str, Count]:
+    """The L2 hit rate beside its counts; as stable as both of them."""
+    rate = ratios({name: count.value for name, count in total.items()}).get("l2_hit_pct")
+    if not isinstance(rate, float):
+        return total
+    return {**total, "l2_hit_pct": Count(rate, ratio_repeats(total, "l2_hit_pct"), 0.0)}
+
+
+def differs(name: str, one: float, other: float) -> bool:
+    """Whether a counter moved: exactly, or for traffic and rates beyond a margin."""
+    if name == "l2_hit_pct":
+        return abs(other - one) > HIT_MARGIN
+    return abs(other - one) > _margin(name) * max(abs(one), abs(other))
+
+
+def _margin(name: str) -> float:
+    return TRAFFIC_MARGIN if name in TRAFFIC else 0.0

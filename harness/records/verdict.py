@@ -118,8 +118,10 @@ def _as_data(line: Json) -> Json:
         kept["time"] = {"error": OLD_ERROR} | kept["time"]
     if "path" in kept:
         path = {name: value for name, value in kept["path"].items() if name not in OF_PATH}
-        kept["path"] = {"by_share": []} | path
+        kept["path"] = {"by_share": []} | path | {"binding": path["binding"].split(" or ")}
     return kept
 
 
-UPGRADES = (Upgrade("sentences are caveats; word and predicts have those names", _as_data),)
+UPGRADES = (
+    Upgrade("caveats, not sentences; what binds is a list; word and predicts: new names", _as_data),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from pagebench.harness.records.ceilings import RATES, MeasuredCeilings
 from pagebench.harness.records.codec import to_json
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.dose import Dose, Step
-from pagebench.harness.records.planted import INSTRUMENTS, Planted
+from pagebench.harness.records.planted import Planted
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.records.verdict import Verdict
@@ -30,7 +30,8 @@ from pagebench.harness.show.card import Against, Card
 from pagebench.harness.show.timings import row
 from pagebench.profiles.ceilings import CriticalPath
 
-SHOWN_INSTRUMENTS = {tag: shown for shown, tag in INSTRUMENTS.items()}
+if TYPE_CHECKING:  # what is shipped is parsed when it is imported
+    from pagebench.harness.contrasts import Contrast, Ladder
 
 
 def record_json(record: Record) -> Json:
@@ -149,11 +150,29 @@ def _variant(variant: Variant) -> Json:
     }
 
 
+def contrast_json(contrast: Contrast) -> Json:
+    """The contrast with the names of its cells."""
+    return {
+        "name": contrast.name,
+        "knob": contrast.knob,
+        "one": contrast.one.name,
+        "other": contrast.other.name,
+        "predicts": contrast.predicts,
+        "why": contrast.why,
+    }
+
+
+def ladder_json(ladder: Ladder) -> Json:
+    """The ladder with the names of its cells."""
+    cells = [cell.name for cell in ladder.cells]
+    return {"name": ladder.name, "knob": ladder.knob, "cells": cells}
+
+
 def planted_json(planted: Planted) -> Json:
     """The record, with what was right."""
     found = to_json(planted)
     rows = [
-        told | {"instrument": SHOWN_INSTRUMENTS[told["instrument"]], "right": row.is_right}
+        told | {"instrument": sentences.instrument(row), "right": row.is_right}
         for told, row in zip(found["rows"], planted.rows, strict=True)
     ]
     return {"detectable": None} | found | {"rows": rows, "found_all": planted.found_all}

@@ -6,28 +6,33 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TypeVar
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, LADDERS, planted_contrasts
-from pagebench.harness.counting.count import counted_and_trusted
+from pagebench.harness.counting.trust import CALIBRATIONS, counted_and_trusted
 from pagebench.harness.environment import bandwidth_of, environment
-from pagebench.harness.instruments.calibrate import CALIBRATIONS, calibrate
+from pagebench.harness.errors import UserError
+from pagebench.harness.instruments.calibrate import calibrate
 from pagebench.harness.instruments.ceilings import measure_ceilings
-from pagebench.harness.instruments.planted import planted_record
-from pagebench.harness.instruments.speed import waited
-from pagebench.harness.judging import attack as attacks
-from pagebench.harness.judging import judge as judging
-from pagebench.harness.judging import ladder as dosing
+from pagebench.harness.instruments.planted import planted_of
+from pagebench.harness.judging import attack, dose, verdict
+from pagebench.harness.progress import Progress
 from pagebench.harness.records import store
+from pagebench.harness.records.base import Record
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.select import Evidence
+from pagebench.harness.records.speed import Speed
 from pagebench.harness.suites import Suite, find_suite
-from pagebench.harness.timing.measure import default_options, refusal
+from pagebench.harness.timing.options import default_options
+from pagebench.harness.timing.refuse import refusal
+from pagebench.harness.workers.bench import Bench
 from pagebench.harness.workers.interleave import Interleaved, interleave
 from pagebench.harness.workers.sweep import jobs, sweep
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import Device
 
-Progress = Callable[[str], None]
+SomeRecord = TypeVar("SomeRecord", bound=Record)
 SUITES = ("plan", "placements")
 LIMIT_S = 600
 INTERLEAVING_S = 300  # after which no further process is begun: the study is to end in ten minutes
@@ -42,10 +47,10 @@ COUNTED = tuple(
 def measure_study(device: Device, out: Path, progress: Progress) -> None:
     """Append everything to `out`, part by part.
 
-    ValueError where there is no GPU to measure, or `out` cannot be written.
+    UserError where there is no GPU to measure, or `out` cannot be written.
     """
     if device.kind != "cuda":
-        raise ValueError(
+        raise UserError(
             "--measure needs a GPU; without one draw from records: pagebench study FILE..., "
             "or make study RUN=FILE"
         )
@@ -55,85 +60,100 @@ def measure_study(device: Device, out: Path, progress: Progress) -> None:
     def tell(text: str) -> None:
         progress(f"{monotonic() - began:4.0f} s  {text}")
 
-    _try(partial(measure_ceilings, device, tell), out, tell)
-    for suite in SUITES:
-        _time(find_suite(suite), device, out, tell)
-    _time(Suite("ladders", "", _ladder_cells()), device, out, tell)
-    _count(device, out, tell)
-    _conclude(device, out, tell)
+    bench = Bench(device, default_options(device), out, tell)
+    ceilings = _try(partial(measure_ceilings, device, tell), bench)
+    for suite in (*map(find_suite, SUITES), Suite("ladders", "", _ladder_cells())):
+        _time(suite, bench)
+    _conclude(bench, Evidence(_count(bench), ceilings))
     took = round(monotonic() - began, 1)
-    store.append_line(out, waited("make study", [took], LIMIT_S, environment(device)))
+    store.append(out, _waited(took, device))
 
 
-def _time(suite: Suite, device: Device, out: Path, progress: Progress) -> None:
-    options = default_options(device, suite.boundary)
+def _try(make: Callable[[], SomeRecord], bench: Bench) -> tuple[SomeRecord, ...]:
+    """One record, if there is one; a group that has no times costs its own conclusion alone."""
+    try:
+        record = make()
+    except UserError as error:
+        bench.progress(f"no conclusion: {error}")
+        return ()
+    store.append(bench.out, record)
+    return (record,)
+
+
+def _waited(seconds: float, device: Device) -> Speed:
+    return Speed(
+        what="make study",
+        all_seconds=(seconds,),
+        limit_s=LIMIT_S,
+        statistic="best",
+        environment=environment(device),
+    )
+
+
+def _time(suite: Suite, bench: Bench) -> None:
+    options = default_options(bench.device, suite.boundary)
     todo = jobs(suite.cells, options, [options.clock], [options.l2], 1)
-    with Pool(device) as pool:
-        for number, record in enumerate(sweep(todo, out, pool, device, lambda job, stage: None)):
-            progress(f"{suite.name} {number + 1} of {len(todo)}: {record.cell} {record.status}")
+    with Pool(bench.device) as pool:
+        swept = sweep(todo, bench.out, pool, bench.device, lambda job, stage: None)
+        for number, timing in enumerate(swept, 1):
+            done = f"{suite.name} {number} of {len(todo)}"
+            bench.progress(f"{done}: {timing.cell} {timing.status}")
 
 
 def _ladder_cells() -> tuple[Cell, ...]:
-    return tuple(Cell.parse(name) for ladder in LADDERS for name in ladder.cells)
+    return tuple(cell for ladder in LADDERS for cell in ladder.cells)
 
 
 def counted_cells(device: Device) -> list[Cell]:
     """Cells of contrasts and ladders, and of the Nsight comparison, that this device can run."""
     contrasts = (*CONTRASTS, *planted_contrasts(bandwidth_of(device)))
-    pairs = [name for c in contrasts for name in (c.one, c.other)]
-    cells = dict.fromkeys((*map(Cell.parse, (*pairs, *COUNTED)), *_ladder_cells()))
+    pairs = [cell for contrast in contrasts for cell in contrast.cells]
+    cells = dict.fromkeys((*pairs, *map(Cell.parse, COUNTED), *_ladder_cells()))
     return [cell for cell in cells if refusal(cell, device) is None]
 
 
-def _count(device: Device, out: Path, progress: Progress) -> None:
-    """Calibration and counters; where they cannot be had, the study says so and goes on."""
+def _count(bench: Bench) -> tuple[Counters, ...]:
+    """Counters, beside their calibration; where they cannot be had, the study says so, goes on."""
     try:
-        calibration = calibrate(device, progress)
-        store.append_line(CALIBRATIONS, calibration)
-        records = counted_and_trusted(counted_cells(device), device, progress)
-    except (ValueError, RuntimeError) as error:  # of ncu, or of a chip whose counters are not known
-        progress(f"no counters: {error}")
-        return
-    store.append_lines(out, [calibration, *records])
+        calibration = calibrate(bench.device, bench.progress)
+        store.append(CALIBRATIONS, calibration)
+        counted = counted_and_trusted(counted_cells(bench.device), bench.device, bench.progress)
+    except UserError as error:
+        bench.progress(f"no counters: {error}")
+        return ()
+    store.append(bench.out, calibration, *counted)
+    return tuple(counted)
 
 
-def _conclude(device: Device, out: Path, progress: Progress) -> None:
+# --- Conclusions ----------------------------------------------------------------------------------
+
+
+def _conclude(bench: Bench, evidence: Evidence) -> None:
     """Interleave contrasts, planted effects, ladders and attacks in the same fresh processes."""
-    asked = (*CONTRASTS, *planted_contrasts(bandwidth_of(device)))
-    contrasts = judging.groups_of(CONTRASTS)
-    planted = judging.groups_of(asked[len(CONTRASTS) :])
-    ladders = dosing.groups_of(LADDERS)
-    positive = judging.cells_of(next(c for c in CONTRASTS if c.name == "positive"))
-    scaled = attacks.groups_of(attacks.scaled(positive))
-    switched = _switched(positive, device, progress)
-    groups = [*contrasts, *planted, *ladders, *scaled, *switched]
-    options = default_options(device)
-    interleave(groups, options, device, out, progress, INTERLEAVING_S)
-    found = [
-        judging.verdict_of(contrast, group, options, [out])
-        for contrast, group in zip(asked, (*contrasts, *planted), strict=True)
+    planted = planted_contrasts(bandwidth_of(bench.device))
+    positive = next(contrast for contrast in CONTRASTS if contrast.name == "positive").cells
+    contrasts = [*verdict.groups_of(CONTRASTS), *verdict.groups_of(planted)]
+    ladders = dose.groups_of(LADDERS)
+    scaled = attack.groups_of(attack.scaled(positive))
+    switched = _switched(positive, bench)
+    interleave([*contrasts, *ladders, *scaled, *switched], bench, INTERLEAVING_S)
+    l2 = bench.options.l2
+    verdicts = [
+        verdict.verdict_of(contrast, group, l2, evidence)
+        for contrast, group in zip((*CONTRASTS, *planted), contrasts, strict=True)
     ]
-    store.append_lines(out, found)
-    found = found[len(CONTRASTS) :]
-    _try(partial(planted_record, found, [out]), out, progress)
+    store.append(bench.out, *verdicts)
+    _try(partial(planted_of, verdicts[len(CONTRASTS) :], evidence), bench)
     for ladder, group in zip(LADDERS, ladders, strict=True):
-        _try(partial(dosing.dose_of, ladder, group, options, [out]), out, progress)
-    _try(partial(attacks.attack_of, "context", scaled), out, progress)
+        _try(partial(dose.dose_of, ladder, group, l2, evidence), bench)
+    _try(partial(attack.attack_of, "context", scaled), bench)
     if switched:
-        _try(partial(attacks.attack_of, "kernel", switched), out, progress)
+        _try(partial(attack.attack_of, "kernel", switched), bench)
 
 
-def _switched(cells: tuple[Cell, Cell], device: Device, progress: Progress) -> list[Interleaved]:
+def _switched(cells: attack.Pair, bench: Bench) -> list[Interleaved]:
     try:
-        return attacks.groups_of(attacks.switched(cells, device, None))
-    except ValueError as error:
-        progress(f"no other kernel to try: {error}")
+        return attack.groups_of(attack.switched(cells, bench.device, None))
+    except UserError as error:
+        bench.progress(f"no other kernel to try: {error}")
         return []
-
-
-def _try(make: Callable[[], dict[str, Any]], out: Path, progress: Progress) -> None:
-    """One conclusion; a group that has no times costs its own alone."""
-    try:
-        store.append_line(out, make())
-    except ValueError as error:
-        progress(f"no conclusion: {error}")

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any
 
 from pagebench.harness.cell import Cell
+from pagebench.harness.environment import Environment
+from pagebench.harness.errors import UserError
+from pagebench.harness.progress import silent
 from pagebench.harness.records import store
+from pagebench.harness.records.caveats import (
+    LostProcess,
+    NoTime,
+    OthersOnGpu,
+    Throttled,
+    TimingCaveat,
+    clock_moved,
+)
+from pagebench.harness.records.rounds import Rounds
 from pagebench.harness.records.timing import FAILURES
-from pagebench.harness.show.timings import moved_clock, others_on_the_gpu
-from pagebench.harness.timing.change import LOOKS, Change, change, may_stop, process_effect
-from pagebench.harness.timing.measure import Options
-from pagebench.harness.timing.rounds import unmeasured_group
+from pagebench.harness.records.verdict import Change
+from pagebench.harness.timing.change import LOOKS, change, may_stop, process_effect
+from pagebench.harness.timing.options import Options
+from pagebench.harness.timing.rounds import unmeasured_rounds
+from pagebench.harness.workers.bench import Bench
 from pagebench.harness.workers.worker import Worker, WorkerLost
-from pagebench.kernels.device import Device
-
-Progress = Callable[[str], None]
 
 
-class GroupFailed(ValueError):
+class GroupFailed(UserError):
     """Cells without times; `crashed` if one crashed or was wrong, rather than was refused."""
 
     def __init__(self, reason: str, crashed: bool) -> None:
@@ -39,96 +48,105 @@ class Interleaved:
     """Cells that are timed together, with what their processes have said so far.
 
     A step is the change from one cell to the next; `among` differences are judged together. A
-    process that fails is the last: enough processes before it decide all the same.
+    process that fails is the last, and `lost`: enough `measured` before it decide all the same.
     """
 
     cells: tuple[Cell, ...]
     among: int
-    effects: list[tuple[float, ...]] = field(default_factory=list)  # [process][step], log ratios
-    times_us: list[tuple[float, ...]] = field(default_factory=list)  # [process][cell], medians
-    floors_us: list[float] = field(default_factory=list)
-    throttle: set[str] = field(default_factory=set)  # reasons seen while timing
-    spin_mhz: list[int] = field(default_factory=list)  # [process], SM clock right before the calls
-    others: int = 0  # most processes of others that were seen on the GPU
-    resolved: list[dict[str, Any]] = field(default_factory=list)  # [cell]
-    environment: dict[str, Any] = field(default_factory=dict)  # of the newest process
-    status: str = "measured"
-    lost: str | None = None  # why the last process has no times
+    measured: list[Rounds] = field(default_factory=list)
+    lost: LostProcess | None = None
 
-    def add(self, record: dict[str, Any]) -> None:
-        """Take in a group record of one process."""
-        self.status = record["status"]
-        if self.status != "measured":
-            self.lost = f"{self.status}: {record['reason']}"
-            return
-        self.environment, self.resolved = record["environment"], record["resolved"]
-        rounds, count = record["rounds"], len(self.cells)
-        self.effects.append(tuple(process_effect(rounds, step) for step in range(count - 1)))
-        both_ways = [[(r[cell], r[-1 - cell]) for r in rounds] for cell in range(count)]
-        self.times_us.append(tuple(median(us for pair in pairs for us in pair)
-                                   for pairs in both_ways))  # fmt: skip
-        self.floors_us.append(max(record["floor_us"], LEAST_FLOOR_US))
-        self.throttle.update(record.get("throttle", ()))
-        self.spin_mhz += [clock for clock in (record.get("spin_mhz"),) if clock]
-        self.others = max(self.others, record["environment"].get("other_processes") or 0)
+    def add(self, rounds: Rounds) -> None:
+        """Take in what one process said."""
+        if rounds.status == "measured":
+            self.measured.append(rounds)
+        else:
+            self.lost = LostProcess(rounds.status, rounds.reason or "")
+
+    # --- Whether it is done ---
 
     @property
-    def failed(self) -> str | None:
+    def status(self) -> str:
+        """That of the last process."""
+        return self.lost.status if self.lost else "measured"
+
+    @property
+    def failed(self) -> NoTime | None:
         """Why there is no conclusion: a lost process, and too few before it."""
-        return self.lost if len(self.effects) < LOOKS[0] else None
-
-    @property
-    def crashed(self) -> bool:
-        return self.status in FAILURES
+        if self.lost is None or len(self.measured) >= LOOKS[0]:
+            return None
+        return NoTime(self.lost.status, self.lost.reason)
 
     def refuse_failed(self, name: str) -> None:
         """GroupFailed, under that name, where there is no conclusion."""
         if self.failed:
-            raise GroupFailed(f"{name}: {self.failed}", self.crashed)
+            reason = f"{name}: {self.failed.status}: {self.failed.reason}"
+            raise GroupFailed(reason, self.failed.status in FAILURES)
 
     @property
     def decided(self) -> bool:
         return self.lost is not None or all(
-            may_stop(self._of_step(step), self.among) for step in range(len(self.cells) - 1)
+            may_stop(self.effects(step), self.among) for step in range(len(self.cells) - 1)
         )
 
-    def step(self, step: int = 0) -> Change:
-        return change(self._of_step(step), self.among)
+    # --- What it says ---
 
-    def _of_step(self, step: int) -> list[float]:
-        return [effects[step] for effects in self.effects]
+    def effects(self, step: int = 0) -> list[float]:
+        """Log ratio of the step's second cell over its first, by process."""
+        return [process_effect(each.rounds, step) for each in self.measured]
+
+    def step(self, step: int = 0) -> Change:
+        return change(self.effects(step), self.among)
+
+    def times_us(self, cell: int) -> list[float]:
+        """The cell's median, by process."""
+        return [
+            median(us for times in each.rounds for us in (times[cell], times[-1 - cell]))
+            for each in self.measured
+        ]
 
     def time_us(self, cell: int) -> float:
         """The median over processes of the cell's medians."""
-        return median(times[cell] for times in self.times_us)
+        return median(self.times_us(cell))
 
     @property
     def floors(self) -> float:
         """How many floors of its clock the shortest call lasts, in the worst process."""
+        floors_us = [max(each.floor_us or 0.0, LEAST_FLOOR_US) for each in self.measured]
         return min(
-            min(times) / floor for times, floor in zip(self.times_us, self.floors_us, strict=True)
+            us / floor_us
+            for cell in range(len(self.cells))
+            for us, floor_us in zip(self.times_us(cell), floors_us, strict=True)
         )
 
     @property
-    def notes(self) -> list[str]:
+    def caveats(self) -> tuple[TimingCaveat, ...]:
         """What a reader of the times must know."""
-        said = (
-            self.lost and f"a process was lost: {self.lost}",
-            self.throttle and f"throttled: {', '.join(sorted(self.throttle))}",
-            moved_clock(self.spin_mhz),
-            self.others and others_on_the_gpu(self.others),
+        throttle = sorted({reason for each in self.measured for reason in each.throttle})
+        others = max((each.environment.other_processes or 0 for each in self.measured), default=0)
+        found = (
+            self.lost,
+            Throttled(tuple(throttle)) if throttle else None,
+            clock_moved([each.spin_mhz for each in self.measured if each.spin_mhz]),
+            OthersOnGpu(others) if others else None,
         )
-        return [note for note in said if note]
+        return tuple(caveat for caveat in found if caveat)
+
+    @property
+    def environment(self) -> Environment:
+        """That of the newest process which has times."""
+        return self.measured[-1].environment if self.measured else Environment()
+
+    @property
+    def resolved(self) -> Sequence[Mapping[str, str | int | float | bool]]:
+        """What each cell resolved to in that process."""
+        return self.measured[-1].resolved if self.measured else ()
 
 
-def interleave(
-    groups: Sequence[Interleaved],
-    options: Options,
-    device: Device,
-    out: Path,
-    progress: Progress,
-    limit_s: float = LIMIT_S,
-) -> None:
+# --- Measuring ------------------------------------------------------------------------------------
+
+
+def interleave(groups: Sequence[Interleaved], bench: Bench, limit_s: float = LIMIT_S) -> None:
     """Measure the groups in fresh processes until all are decided; each record goes to `out`.
 
     After `limit_s` no further process is begun, unless it is one of the first two.
@@ -138,29 +156,28 @@ def interleave(
         waiting = [group for group in groups if not group.decided]
         if not waiting or (process > 1 and monotonic() > ends):
             return
-        progress(f"process {process + 1} of {LOOKS[-1]} at most: {len(waiting)} to decide")
-        _one_process(waiting, replace(options, process=process), device, out, progress)
+        bench.progress(f"process {process + 1} of {LOOKS[-1]} at most: {len(waiting)} to decide")
+        _one_process(waiting, replace(bench, options=replace(bench.options, process=process)))
 
 
-def _one_process(
-    groups: Sequence[Interleaved], options: Options, device: Device, out: Path, progress: Progress
-) -> None:
-    kernel_file = Path(options.kernel_file) if options.kernel_file else None
-    worker = Worker(device, kernel_file)
+def _one_process(groups: Sequence[Interleaved], bench: Bench) -> None:
+    kernel_file = bench.options.kernel_file
+    worker = Worker(bench.device, Path(kernel_file) if kernel_file else None)
     try:
         for group in groups:
-            progress(f"  {' '.join(cell.name for cell in group.cells)}")
-            record = _ask(worker, group.cells, options)
-            store.append_line(out, record)
-            group.add(record)
+            bench.progress(f"  {' '.join(cell.name for cell in group.cells)}")
+            rounds = _ask(worker, group.cells, bench.options)
+            store.append(bench.out, rounds)
+            group.add(rounds)
     finally:
         worker.close()
 
 
-def _ask(worker: Worker, cells: tuple[Cell, ...], options: Options) -> dict[str, Any]:
-    """The group's record, one of status `crashed` if the worker is lost on it."""
+def _ask(worker: Worker, cells: tuple[Cell, ...], options: Options) -> Rounds:
+    """What the process says of the cells; status `crashed` if the worker is lost on them."""
     try:
-        record: dict[str, Any] = worker.ask(cells, options, lambda stage: None)
+        rounds = worker.ask(cells, options, silent)
     except WorkerLost as loss:
-        return unmeasured_group(cells, options, "crashed", str(loss))
-    return record
+        return unmeasured_rounds(cells, options, "crashed", str(loss))
+    assert isinstance(rounds, Rounds)
+    return rounds
