@@ -15,7 +15,7 @@ from pagebench.harness.errors import UserError
 from pagebench.kernels.registry import is_kernel, is_name, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
 from pagebench.layouts.shape import Shape, SizeError
-from pagebench.layouts.sharing import Sharing, share
+from pagebench.layouts.sharing import Sharing, Streams, share
 
 # Batch and context by sharing, where the name gives none: the seed study's two XQA profiles.
 DEFAULT_SIZES = {"shared": (32, 8192), "distinct": (8, 4096), "prefix": (8, 4096)}
@@ -110,12 +110,17 @@ class Cell:
             object.__setattr__(self, "shape", replace(shape, table_tokens=None))
         self.placement.unit_pages(shape.page_size)
         if self.sharing.kind == "prefix":
-            share(self.sharing, self.shape)
+            _ = self.streams
 
     @property
     def name(self) -> str:
         """The canonical name: words in one order, defaults left out."""
         return "_".join(word for word, is_default in self.words() if not is_default)
+
+    @property
+    def streams(self) -> Streams:
+        """Whose tokens the requests read, worked out anew each time."""
+        return share(self.sharing, self.shape)
 
     def words(self) -> tuple[tuple[str, bool], ...]:
         """A word for every axis, in the order of the name, and whether the name leaves it out."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from pagebench.layouts.placement import Placed, Placement, place
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.sharing import Sharing, Streams, share
+from pagebench.layouts.sharing import Streams
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,9 +51,11 @@ class PageTable:
         return PageTable(self.shape, self.streams, self.placed, pages, lengths)
 
 
-def page_table(shape: Shape, sharing: Sharing, placement: Placement, device: Any) -> PageTable:
-    """Build the table of a cell on `device`; the same arguments give the same table everywhere."""
-    streams = share(sharing, shape)
+def page_table(shape: Shape, streams: Streams, placement: Placement, device: Any) -> PageTable:
+    """Build the table of a cell on `device`; the same arguments give the same table everywhere.
+
+    `streams` are those of the shape.
+    """
     placed = place(placement, streams, shape.seed, device)
     lengths = shape.lengths()
     stored = stored_pages(shape, streams, lengths, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
-from pagebench.layouts.sharing import Sharing, share
+from pagebench.layouts.sharing import Streams
 
 INDEX_BYTES = 4  # int32
 SECTOR_BYTES, WARP_BYTES = 32, 512
@@ -24,10 +24,12 @@ class Work:
     sectors_per_request: float  # of KV loads, 16 bytes a lane
 
 
-def predict(shape: Shape, sharing: Sharing, kind: str) -> Work:
-    """Work of decoding one token a request (2 FLOP a multiply-add, for QK and for PV)."""
+def predict(shape: Shape, streams: Streams, kind: str) -> Work:
+    """Work of decoding one token a request (2 FLOP a multiply-add, for QK and for PV).
+
+    `streams` are those of the shape, `kind` the lowering that the kernel takes.
+    """
     lengths = shape.lengths()
-    streams = share(sharing, shape)
     tokens = int(lengths.sum())
     pages = int((-(-lengths // shape.page_size)).sum())
     entries = tokens if kind == "token_indices" else pages

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
+from pagebench.harness.errors import UserError
 from pagebench.harness.records.timing import Samples
-from pagebench.harness.timing.clocks import sampling as clocks
-from pagebench.harness.timing.measure import HALF_WIDTH, Session, default_options
+from pagebench.harness.timing.clocks import sampling
+from pagebench.harness.timing.clocks.graph import capture
+from pagebench.harness.timing.clocks.make import make_clock
+from pagebench.harness.timing.options import HALF_WIDTH, default_options
+from pagebench.harness.timing.session import Session
 from pagebench.kernels.device import find_device
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCall:
+    """Samples of a call, and how they were taken: clock, state of the L2, name of the device."""
+
+    samples: Samples
+    clock: str
+    l2: str
+    device: str
 
 
 def time_call(
     run: Callable[[], object], *, l2: str = "cold", clock: str | None = None, seconds: float = 1.0
-) -> tuple[Samples, dict[str, Any]]:
-    """Samples of `run`, and how they were taken. ValueError on a clock or L2 state there is not."""
-    if l2 not in clocks.L2_STATES:
-        raise ValueError(f"l2 {l2}: use {' or '.join(clocks.L2_STATES)}")
+) -> TimedCall:
+    """Samples of `run`. UserError on a clock or a state of the L2 that there is not."""
+    if l2 not in sampling.L2_STATES:
+        raise UserError(f"l2 {l2}: use {' or '.join(sampling.L2_STATES)}")
     session = Session(find_device())
+    kind, monitor = session.device.kind, session.monitor
     name = clock or default_options(session.device).clock
-    l2 = clocks.l2_under(name, l2)
-    made = clocks.make_clock(name, session.device.kind)
-    call = clocks.capture(run) if name == "graph" else run
-    clocks.warm_up(call, session.monitor, session.synchronise)
-    rule = clocks.Rule(HALF_WIDTH[session.device.kind], seconds=seconds)
-    samples = clocks.measure(made, call, session.prepare(l2, call), session.monitor, rule)
-    taken = {"clock": name, "l2": l2, "floor_us": samples.floor_us, "device": session.device.name}
-    return samples, taken
+    l2 = sampling.l2_under(name, l2)
+    made = make_clock(name, kind)
+    call = capture(run) if name == "graph" else run
+    sampling.warm_up(call, monitor, session.synchronise)
+    rule = sampling.Rule(HALF_WIDTH[kind], seconds=seconds)
+    samples = sampling.measure(made, call, session.prepare(l2, call), monitor, rule)
+    return TimedCall(samples, name, l2, session.device.name)

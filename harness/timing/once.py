@@ -2,86 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from pagebench.harness.cell import Cell
-from pagebench.harness.timing.measure import (
-    Checker,
-    Failure,
-    Session,
-    build,
-    default_options,
-    device_bytes,
-    one_line,
-    refuse_memory,
-)
+from pagebench.harness.progress import silent
+from pagebench.harness.records.base import Part
+from pagebench.harness.records.timing import Check, Layout, Predicted
+from pagebench.harness.timing.findings import Failure, Findings, failure_of
+from pagebench.harness.timing.measure import Prepared, prepare
+from pagebench.harness.timing.options import default_options
+from pagebench.harness.timing.session import Session
 from pagebench.kernels.device import Device
-from pagebench.kernels.registry import find_kernel
 
 WARM_UP_CALLS = 3
 
 
+class Called(Part, frozen=True, kw_only=True):
+    """What was called of a cell, or why it was not: then it has a status and a reason.
+
+    `symbols` are what the adapter promises of its kernels' names. The status is `lost` where the
+    device failed in a cell before, else one of a timing.
+    """
+
+    cell: str
+    status: str | None = None
+    reason: str | None = None
+    resolved: Mapping[str, str | int | float | bool] = {}
+    symbols: tuple[str, ...] = ()
+    predicted: Predicted | None = None
+    layout: Layout | None = None
+    check: Check | None = None
+
+
 def call_once(
     cells: Sequence[Cell], device: Device, launches: int = 1, l2: str = "cold"
-) -> Iterator[dict[str, Any]]:
-    """For each cell: build, check, warm up, then `launches` calls between profiler start and stop.
+) -> Iterator[Called]:
+    """For each cell: prepare and check it, warm up, then `launches` calls under the profiler.
 
-    The cache is prepared before each call, outside the profiled range, and an NVTX range bears the
-    cell's name. Yields what was called: cell, resolved kernel, symbols, prediction, check; of a
-    cell that failed, its status and the reason.
+    The cache is put into state `l2` before each call, outside the profiled range, and an NVTX
+    range bears the cell's name. A cell that failed costs the others nothing, unless the device
+    failed in it.
     """
     session = Session(device)
     broken_by = None
     for cell in cells:
         if broken_by:
-            yield _failed(cell, "lost", f"the device failed in {broken_by}, which ran before")
+            reason = f"the device failed in {broken_by}, which ran before"
+            yield Called(cell=cell.name, status="lost", reason=reason)
             continue
         try:
-            yield _call(cell, session, launches, l2)
+            yield _called(cell, session, launches, l2)
         except Failure as failure:
-            yield _failed(cell, failure.status, failure.reason)
-        except Exception as error:
-            yield _failed(cell, "crashed", one_line(error))
-            broken_by = None if _answers(session) else cell.name
+            yield _told(cell, failure.findings, status=failure.status, reason=failure.reason)
+            if failure.status == "crashed" and not session.is_usable:
+                broken_by = cell.name
 
 
-def _failed(cell: Cell, status: str, reason: str) -> dict[str, Any]:
-    return {"cell": cell.name, "status": status, "reason": reason}
-
-
-def _answers(session: Session) -> bool:
-    """Whether the device still works: a fault on it spoils the whole process."""
+def _called(cell: Cell, session: Session, launches: int, l2: str) -> Called:
+    """What was called; Failure says how it ended before."""
+    ready = prepare(cell, default_options(session.device), session, silent)
     try:
-        session.synchronise()
-    except RuntimeError:
-        return False
-    return True
+        _call(cell, ready, session, launches, l2)
+    except Exception as error:
+        raise failure_of(error, ready.findings) from error
+    return _told(cell, ready.findings, symbols=tuple(ready.call.symbols))
 
 
-def _call(cell: Cell, session: Session, launches: int, l2: str) -> dict[str, Any]:
-    options, found = default_options(session.device), dict[str, Any]()
-    adapter = find_kernel(cell.kernel)
-    refuse_memory(device_bytes(cell, adapter, options, session), session.device)
-    batch = build(cell, adapter, options, session.device, found)
-    call = adapter.plan(batch, graph=False)
-    Checker(batch, call, session, found).check("before")
+def _call(cell: Cell, ready: Prepared, session: Session, launches: int, l2: str) -> None:
+    run = ready.call.run
     for _ in range(WARM_UP_CALLS):
-        call.run()
-    prepare = session.prepare(l2, call.run)
+        run()
+    prepare_cache = session.prepare(l2, run)
     for _ in range(launches):
-        prepare()
+        prepare_cache()
         session.synchronise()
         with _profiled(session.device, cell.name):
-            call.run()
+            run()
             session.synchronise()
-    return {
-        "cell": cell.name,
-        "resolved": dict(call.resolved),
-        "symbols": list(call.symbols),
-        **found,
-    }
+
+
+def _told(
+    cell: Cell,
+    found: Findings,
+    symbols: tuple[str, ...] = (),
+    status: str | None = None,
+    reason: str | None = None,
+) -> Called:
+    return Called(
+        cell=cell.name,
+        status=status,
+        reason=reason,
+        resolved=found.resolved,
+        symbols=symbols,
+        predicted=found.predicted,
+        layout=found.layout,
+        check=found.check,
+    )
 
 
 @contextmanager

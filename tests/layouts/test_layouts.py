@@ -37,7 +37,7 @@ class Case:
 
     @property
     def table(self) -> PageTable:
-        return page_table(self.shape, self.sharing, self.placement, "cpu")
+        return page_table(self.shape, share(self.sharing, self.shape), self.placement, "cpu")
 
 
 def placements(page_size: int) -> st.SearchStrategy[Placement]:
@@ -313,7 +313,8 @@ def test_first_in_first_out_walks_the_whole_pool_and_last_in_first_out_stays_at_
 @given(st.sampled_from(["churned", "churnedfifo", "churnedlifo"]), st.integers(0, 2**32))
 def test_churn_moves_requests_but_never_the_shared_stream(kind: str, seed: int) -> None:
     shape = Shape(4, 384, 16, seed=seed)
-    pages = page_table(shape, Sharing("prefix", 34), Placement(kind, 16), "cpu").pages
+    streams = share(Sharing("prefix", 34), shape)
+    pages = page_table(shape, streams, Placement(kind, 16), "cpu").pages
     assert (pages[:, :8] == torch.arange(8)).all()  # 128 tokens, allocated first
     assert pages[:, 8:].min() >= 8
     assert not torch.equal(pages[:, 8:], pages[:, 8:].sort(dim=1).values)

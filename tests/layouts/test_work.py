@@ -7,7 +7,7 @@ import pytest
 from pagebench.harness.cell import Cell
 from pagebench.layouts.lowering import lower
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.sharing import Sharing
+from pagebench.layouts.sharing import Sharing, share
 from pagebench.layouts.table import page_table
 from pagebench.layouts.work import Work, predict
 from pagebench.profiles.dram import nominal_dram_gbps
@@ -15,7 +15,7 @@ from pagebench.profiles.dram import nominal_dram_gbps
 
 def work_of(name: str, kind: str) -> Work:
     cell = Cell.parse(name)
-    return predict(cell.shape, cell.sharing, kind)
+    return predict(cell.shape, cell.streams, kind)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_flop_are_two_a_multiply_add_for_qk_and_for_pv() -> None:
 
 def test_ragged_work_counts_each_requests_own_tokens() -> None:
     shape = Shape(5, 300, 16, ragged_percent=60)  # 300, 215, 127, 143 and 123 tokens
-    work = predict(shape, Sharing("distinct"), "page_table")
+    work = predict(shape, share(Sharing("distinct"), shape), "page_table")
     assert work.index_entries == 19 + 14 + 8 + 9 + 8
     assert work.distinct_kv_bytes == 908 * 4096
     assert work.flop == 4 * 908 * 16 * 128
@@ -89,8 +89,9 @@ def test_planted_work_is_no_work_of_the_layout() -> None:
 @pytest.mark.parametrize("kind", ["token_indices", "csr_pages", "page_table"])
 def test_predicted_entries_are_those_that_lowering_makes(sharing: Sharing, kind: str) -> None:
     shape = Shape(4, 300, 16, ragged_percent=40, seed=5, table_tokens=500)
-    table = page_table(shape, sharing, Cell.parse("xqa_shared_scatter_p16").placement, "cpu")
-    assert predict(shape, sharing, kind).index_entries == lower(table, kind).entries
+    streams = share(sharing, shape)
+    table = page_table(shape, streams, Cell.parse("xqa_shared_scatter_p16").placement, "cpu")
+    assert predict(shape, streams, kind).index_entries == lower(table, kind).entries
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def main() -> None:
     for name in sys.argv[1:] or CELLS:
         cell = Cell.parse(name)
         adapter = find_kernel(cell.kernel)
-        table = page_table(cell.shape, cell.sharing, cell.placement, "cpu")
+        table = page_table(cell.shape, cell.streams, cell.placement, "cpu")
         batch = materialise(table, adapter.lowering(cell.shape))
         for graph in (False, True):
             call = adapter.plan(batch, graph=graph)

@@ -73,7 +73,7 @@ def test_xqa_scales_are_floats_for_an_int_is_taken_for_a_tensor(release: str) ->
         "from pagebench.layouts.table import page_table\n"
         "from pagebench.layouts.tensors import materialise\n"
         "cell = Cell.parse('xqa_shared_p16_b2_l64')\n"
-        "table = page_table(cell.shape, cell.sharing, cell.placement, 'cpu')\n"
+        "table = page_table(cell.shape, cell.streams, cell.placement, 'cpu')\n"
         "batch = materialise(table, 'page_table')\n"
         "a = xqa._arguments(batch, torch.empty_like(batch.q))\n"
         "assert type(a['q_scale']) is float and type(a['kv_scale']) is float\n"
@@ -101,7 +101,7 @@ def test_a_plan_of_another_layout_is_not_believed(
 ) -> None:
     """Four requests: fewer tiles than that, or a flag that is an offset, are other fields."""
     cell = Cell.parse("fidecode_distinct_p1_b4_l64")
-    table = page_table(cell.shape, cell.sharing, cell.placement, "cpu")
+    table = page_table(cell.shape, cell.streams, cell.placement, "cpu")
     batch = materialise(table, "token_indices", with_kv=False)
     assert _read(plan, batch) == read
     assert bool(FIDECODE._symbols(read)) is (read is not None)

@@ -33,7 +33,7 @@ from pagebench.kernels.triton.adapter import (
 )
 from pagebench.layouts.placement import Placement
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.sharing import Sharing
+from pagebench.layouts.sharing import Sharing, share
 
 SCATTER = Placement("scatter")
 DISTINCT = Sharing("distinct")
@@ -130,7 +130,7 @@ def run_case(case: Case) -> float:
 
     adapter, shape = case.adapter, case.shape
     sharing = Sharing("prefix", case.prefix) if case.prefix else DISTINCT
-    table = page_table(shape, sharing, SCATTER, "cpu")
+    table = page_table(shape, share(sharing, shape), SCATTER, "cpu")
     batch = materialise(table, adapter.lowering(shape))
     call = adapter.plan(batch, graph=False)
     assert call.out is not None
@@ -155,7 +155,7 @@ def planted_reads(case: Case) -> list[list[int]]:
     from pagebench.layouts.tensors import materialise
 
     adapter, shape = case.adapter, case.shape
-    table = page_table(shape, DISTINCT, SCATTER, "cpu")
+    table = page_table(shape, share(DISTINCT, shape), SCATTER, "cpu")
     rows = table.pages.tolist()
     where = {
         page: [request, entry]

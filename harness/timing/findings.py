@@ -1,0 +1,49 @@
+"""What is learnt of a cell on the way to its time, and how the way may end early."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pagebench.harness.errors import one_line
+from pagebench.harness.records.timing import Check, Layout, Predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a record says beside times; None and empty where the cell did not come so far.
+
+    `resolved` is what the adapter says it chose; its keys are the adapter's own.
+    """
+
+    predicted: Predicted | None = None
+    layout: Layout | None = None
+    resolved: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    check: Check | None = None
+
+    def over(self, earlier: Findings) -> Findings:
+        """These, and where they say nothing the earlier ones."""
+        return Findings(
+            self.predicted or earlier.predicted,
+            self.layout or earlier.layout,
+            self.resolved or earlier.resolved,
+            self.check or earlier.check,
+        )
+
+
+NOTHING = Findings()
+
+
+class Failure(Exception):
+    """A cell that ends without a time: its status, the reason, and what was learnt before."""
+
+    def __init__(self, status: str, reason: str, findings: Findings = NOTHING) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.findings = status, reason, findings
+
+
+def failure_of(error: Exception, found: Findings) -> Failure:
+    """How a cell ended of which so much was found before; an error of any other kind is a crash."""
+    if isinstance(error, Failure):
+        return Failure(error.status, error.reason, error.findings.over(found))
+    return Failure("crashed", one_line(error), found)

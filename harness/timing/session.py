@@ -1,0 +1,69 @@
+"""What a process that measures keeps from cell to cell."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from pagebench.harness.environment import Environment, environment, other_processes
+from pagebench.harness.timing.clocks.flush import make_flush
+from pagebench.harness.timing.clocks.sampling import Run
+from pagebench.harness.timing.monitor import Monitor
+from pagebench.kernels.device import Device, multiprocessors
+
+
+@dataclass(slots=True)
+class Session:
+    """The device, its monitor, the flush once it was needed, and the environment.
+
+    `environment` is what stays while the process lives, so it says nothing of neighbours.
+    """
+
+    device: Device
+    monitor: Monitor = field(init=False)
+    environment: Environment = field(init=False)
+    flush: Run | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.environment = environment(self.device)
+        if self.device.kind == "cuda":
+            import torch
+
+            torch.cuda.set_device(self.device.index)
+            torch.cuda.synchronize()  # the context must exist before processes are counted
+            count = multiprocessors(self.device.torch_name)
+            self.environment = replace(self.environment, sm_count=count)
+        self.monitor = Monitor(self.device)
+
+    def prepare(self, l2: str, run: Run) -> Run:
+        """What puts the cache into its state before a sample of `run`."""
+        if l2 == "warm":
+            return run
+        if self.flush is None:
+            self.flush, size = make_flush(self.device.kind)
+            self.environment = replace(self.environment, flush_bytes=size)
+        return self.flush
+
+    def environment_now(self) -> Environment:
+        """The environment, with who else uses the device at this moment."""
+        if self.device.kind == "cpu":
+            return replace(self.environment, load=round(os.getloadavg()[0], 2))
+        return replace(self.environment, other_processes=other_processes(self.device))
+
+    def synchronise(self) -> None:
+        """Wait for the device. RuntimeError where a fault on it has spoilt the process."""
+        if self.device.kind == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the device still works: after a fault on it, the process is lost."""
+        try:
+            self.synchronise()
+        except RuntimeError:
+            return False
+        return True
