@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,13 @@ from pathlib import Path
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import commit
 from pagebench.harness.records import store
-from pagebench.harness.records.timing import FAILURES, Record
+from pagebench.harness.records.timing import FAILURES, Timing
 from pagebench.harness.timing.clocks.sampling import l2_under
-from pagebench.harness.timing.measure import Options, refusal, unmeasured
+from pagebench.harness.timing.measure import unmeasured
+from pagebench.harness.timing.options import Options
+from pagebench.harness.timing.refuse import refusal
 from pagebench.harness.workers.worker import Pool
+from pagebench.kernels.adapter import Refusal
 from pagebench.kernels.device import Device
 
 EXIT_DONE, EXIT_FAILED, EXIT_NOTHING = 0, 1, 2
@@ -23,43 +26,40 @@ EXIT_DONE, EXIT_FAILED, EXIT_NOTHING = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One measurement to make."""
+    """One measurement to make, and why it cannot be made here if it cannot."""
 
     cell: Cell
     options: Options
+    refused: Refusal | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        return (
-            self.cell.name,
-            self.options.boundary,
-            self.options.clock,
-            self.options.l2,
-            self.options.process,
-        )
+        """That of its record."""
+        options = self.options
+        return (self.cell.name, options.boundary, options.clock, options.l2, options.process)
 
 
 def jobs(
     cells: Iterable[Cell],
     options: Options,
-    clocks: Iterable[str],
-    l2: Iterable[str],
+    clocks: Sequence[str],
+    l2: Sequence[str],
     processes: int,
+    device: Device,
 ) -> list[Job]:
-    """Every cell with every clock and L2 state, all of them in each process before the next."""
-    cells, clocks, l2 = tuple(cells), tuple(clocks), tuple(l2)
+    """Every cell with every clock and L2 state, all of them in each process before the next.
+
+    Whether the device can run a cell is asked once.
+    """
+    refused = {cell: refusal(cell, device, options.boundary) for cell in cells}
     every = (
         Job(
             cell,
-            replace(
-                options,
-                clock=clock,
-                l2=l2_under(clock, state),
-                process=process,
-            ),
+            replace(options, clock=clock, l2=l2_under(clock, state), process=process),
+            refused[cell],
         )
         for process in range(processes)
-        for cell in cells
+        for cell in refused
         for clock in clocks
         for state in l2
     )
@@ -74,50 +74,47 @@ def default_path() -> Path:
     return Path("runs") / f"{stamp}_{(state['commit'] or 'nocommit')[:8]}{dirty}.jsonl"
 
 
-def recorded(wanted: list[Job], path: Path) -> list[Record]:
+def recorded(wanted: list[Job], path: Path) -> list[Timing]:
     """The newest record of each wanted job that `path` has, in the order wanted."""
     if not path.exists():
         return []
-    newest = {record.key: record for record in store.read([path])}
+    newest = {timing.key: timing for timing in store.read([path], Timing).of(Timing)}
     return [newest[job.key] for job in wanted if job.key in newest]
 
 
-def pending(wanted: list[Job], before: Iterable[Record], device: Device) -> list[Job]:
-    """Jobs without a record, and those that were refused before and would not be now."""
-    done = {record.key for record in before if record.status != "refused"}
-    refused = {record.key for record in before if record.status == "refused"}
+def pending(wanted: list[Job], before: Iterable[Timing]) -> list[Job]:
+    """Jobs without a record, and those that were refused before and are not now."""
+    status = {timing.key: timing.status for timing in before}
     return [
         job
         for job in wanted
-        if job.key not in done
-        and (job.key not in refused or refusal(job.cell, device, job.options.boundary) is None)
+        if job.key not in status or (status[job.key] == "refused" and not job.refused)
     ]
 
 
 def sweep(
-    todo: list[Job], path: Path, pool: Pool, device: Device, progress: Callable[[Job, str], None]
-) -> Iterator[Record]:
+    todo: Iterable[Job], path: Path, pool: Pool, progress: Callable[[Job, str], None]
+) -> Iterator[Timing]:
     """Measure all jobs; each record is on disk before it is yielded."""
     process = 0
     for job in todo:
         if job.options.process != process:
             pool.renew()
             process = job.options.process
-        record = _measure(job, pool, device, progress)
-        store.append(path, record)
-        yield record
+        timing = _measure(job, pool, progress)
+        store.append(path, timing)
+        yield timing
 
 
-def _measure(job: Job, pool: Pool, device: Device, progress: Callable[[Job, str], None]) -> Record:
-    reason = refusal(job.cell, device, job.options.boundary)
-    if reason:
-        return unmeasured(job.cell, job.options, device, "refused", reason)
+def _measure(job: Job, pool: Pool, progress: Callable[[Job, str], None]) -> Timing:
+    if job.refused:
+        return unmeasured(job.cell, job.options, pool.device, "refused", job.refused)
     return pool.measure(job.cell, job.options, lambda stage: progress(job, stage))
 
 
-def exit_code(records: Iterable[Record]) -> int:
+def exit_code(timings: Iterable[Timing]) -> int:
     """1 if a cell failed, 2 if nothing was measured, else 0."""
-    count = Counter(record.status for record in records)
+    count = Counter(timing.status for timing in timings)
     if any(count[status] for status in FAILURES):
         return EXIT_FAILED
     return EXIT_DONE if count["measured"] else EXIT_NOTHING

@@ -1,7 +1,7 @@
 """Worker processes: what measures lives apart from what records, so a crash loses one cell.
 
-The parent sends cells by name; the worker answers each with progress and one record. A worker is
-replaced only after it died or hung; it ends when its parent does, however that ends.
+The parent sends a cell, or several to interleave; the worker answers with progress and one record.
+A worker is replaced only after it died or hung; it ends when its parent does, however that ends.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from pagebench.harness.cell import Cell
-from pagebench.harness.records.timing import Record
-from pagebench.harness.timing.measure import Options, Session, measure_cell, unmeasured
-from pagebench.harness.timing.rounds import measure_group
+from pagebench.harness.progress import Progress
+from pagebench.harness.records.rounds import Rounds
+from pagebench.harness.records.timing import Timing
+from pagebench.harness.timing.measure import measure_cell, unmeasured
+from pagebench.harness.timing.options import Options
+from pagebench.harness.timing.rounds import measure_rounds
+from pagebench.harness.timing.session import Session
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import add_kernel_file
 
@@ -41,24 +44,22 @@ def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str)
     pipe.send(("ready", None))
     while True:
         try:
-            names, options = pipe.recv()
+            cells, options = pipe.recv()
         except EOFError:
             return
-        cells = tuple(map(Cell.parse, names))
         record = _answer(cells, options, session, lambda stage: pipe.send(("stage", stage)))
-        status = record["status"] if isinstance(record, dict) else record.status
-        usable = status != "crashed" or _usable(session)
-        pipe.send(("record", (record, usable)))
-        if not usable:
+        is_usable = record.status != "crashed" or session.is_usable
+        pipe.send(("record", (record, is_usable)))
+        if not is_usable:
             return  # a sticky CUDA error: the context is lost, and this process with it
 
 
 def _answer(
-    cells: tuple[Cell, ...], options: Options, session: Session, progress: Callable[[str], None]
-) -> Record | dict[str, Any]:
+    cells: tuple[Cell, ...], options: Options, session: Session, progress: Progress
+) -> Timing | Rounds:
     """The record of one cell, or of several interleaved."""
     if len(cells) > 1:
-        return measure_group(cells, options, session, progress)
+        return measure_rounds(cells, options, session, progress)
     return measure_cell(cells[0], options, session, progress)
 
 
@@ -67,14 +68,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _usable(session: Session) -> bool:
-    try:
-        session.synchronise()
-    except RuntimeError:
-        return False
-    return True
 
 
 class WorkerLost(RuntimeError):
@@ -90,39 +83,39 @@ class Worker:
         self._pipe: Connection | None = None
         self._log = Path(os.devnull)
 
-    def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
+    def measure(self, cell: Cell, options: Options, progress: Progress) -> Timing:
         """The cell's record; one of status `crashed` if the worker is lost on it."""
         try:
             record = self.ask((cell,), options, progress)
         except WorkerLost as loss:
             return unmeasured(cell, options, self._device, "crashed", str(loss))
-        assert isinstance(record, Record)
+        assert isinstance(record, Timing)
         return record
 
-    def ask(
-        self, cells: tuple[Cell, ...], options: Options, progress: Callable[[str], None]
-    ) -> Any:
-        """The worker's answer for one cell or a group. WorkerLost says how it died or hung."""
+    def ask(self, cells: tuple[Cell, ...], options: Options, progress: Progress) -> Timing | Rounds:
+        """The record of one cell, or of several interleaved. WorkerLost says how it was lost."""
         stage = "starting"
         try:
             if self._process is None or not self._process.is_alive():
                 progress(stage)
                 self._start()
             assert self._pipe is not None
-            self._pipe.send(([cell.name for cell in cells], options))
+            self._pipe.send((cells, options))
             while True:
                 kind, value = self._receive(stage)
                 if kind == "record":
-                    record, usable = value
-                    if not usable:
-                        self.close(kill=True)
-                    return record
+                    return self._recorded(*value)
                 stage = value
                 progress(stage)
         except (EOFError, OSError, TimeoutError) as loss:
             reason = self._why_lost(stage, loss)
             self.close(kill=True)
             raise WorkerLost(reason) from loss
+
+    def _recorded(self, record: Timing | Rounds, is_usable: bool) -> Timing | Rounds:
+        if not is_usable:
+            self.close(kill=True)
+        return record
 
     def _start(self) -> None:
         self.close(kill=True)
@@ -178,7 +171,7 @@ class Pool:
         self._device, self._kernel_file = device, kernel_file
         self._workers: dict[str, Worker] = {}
 
-    def measure(self, cell: Cell, options: Options, progress: Callable[[str], None]) -> Record:
+    def measure(self, cell: Cell, options: Options, progress: Progress) -> Timing:
         role = "cupti" if options.clock == "cupti" else "plain"
         worker = self._workers.setdefault(role, Worker(self._device, self._kernel_file))
         return worker.measure(cell, options, progress)
