@@ -75,10 +75,10 @@ class OppositeWays(Part, frozen=True, tag_field="caveat", tag="opposite ways"):
 
 
 TimingCaveat = LostProcess | Throttled | ClockMoved | OthersOnGpu
-Caveat = (
-    TimingCaveat | NoTime | ShortCall | NoCounters | NothingRepeats | WideInterval | OtherBinary
-    | OppositeWays
-)  # fmt: skip
+JudgingCaveat = (
+    NoTime | ShortCall | NoCounters | NothingRepeats | WideInterval | OtherBinary | OppositeWays
+)
+Caveat = TimingCaveat | JudgingCaveat
 
 
 def clock_moved(mhz: Sequence[int]) -> ClockMoved | None:

@@ -63,6 +63,11 @@ def kind_of(value: Mapping[str, Any]) -> str:
     return OLD_NAMES.get(name, name) if isinstance(name, str) else ""
 
 
+def kind_name(record: Record) -> str:
+    """The kind that a record's line names."""
+    return next(name for name, kind in KINDS.items() if kind.record is type(record))
+
+
 def to_json(record: Record) -> Json:
     """The record as plain data, with its schema number behind the kind."""
     fields = msgspec.to_builtins(record, str_keys=True)

@@ -104,9 +104,7 @@ def _ceiling(timing: Timing, evidence: Evidence) -> float | None:
     return bandwidth_at(found.dram_read, _distinct_bytes(timing)) if found else None
 
 
-def _binds(
-    times: Iterable[Timing], counters: Counters, evidence: Evidence
-) -> CriticalPath | None:
+def _binds(times: Iterable[Timing], counters: Counters, evidence: Evidence) -> CriticalPath | None:
     """The critical path of the newest time that counters and ceilings can explain: by events."""
     timing = by_events(times, counters)
     if timing is None or timing.samples is None:

@@ -97,7 +97,11 @@ def _kernel(kernel: Kernel) -> list[str]:
         for name in SHOWN_RATES
         if (rate := kernel.median(name)) is not None
     ]
-    return [f"  {short_symbol(kernel.symbol)}", f"    {', '.join(facts)}", f"    {', '.join(rates)}"]
+    return [
+        f"  {short_symbol(kernel.symbol)}",
+        f"    {', '.join(facts)}",
+        f"    {', '.join(rates)}",
+    ]
 
 
 def short_symbol(symbol: str) -> str:

@@ -46,6 +46,9 @@ def _data(value: object) -> Any:
 # --- Timings and counters -------------------------------------------------------------------------
 
 
+PREDICTED = ("ldg", "decode_ldg", "dram_read_bytes")  # null where no source gives them
+
+
 def timing_json(timing: Timing) -> Json:
     """A row, with what identifies the measurement."""
     return asdict(row(timing)) | {
@@ -65,8 +68,14 @@ def counters_json(counters: Counters) -> Json:
         for told, kernel in zip(found["kernels"], counters.kernels, strict=True)
     ]
     total = {name: asdict(count) for name, count in counters.total.items()}
-    derived = {"total": total, "ratios": counters.ratios, "off": counters.off, "kernels": kernels}
-    return found | derived
+    return found | {
+        "predicted": dict.fromkeys(PREDICTED) | found["predicted"],
+        "total": total,
+        "ratios": counters.ratios,
+        "off": counters.off,
+        "kernels": kernels,
+        "calibrated": counters.calibrated,
+    }
 
 
 def card_json(card: Card, against: Against | None = None) -> Json:

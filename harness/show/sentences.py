@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import singledispatch
 
 from pagebench.harness.judging.dose import Explanation, candidates, conclude, moves
 from pagebench.harness.records.attack import Attack, Variant
@@ -11,6 +10,7 @@ from pagebench.harness.records.calibration import Calibration, Disagreement
 from pagebench.harness.records.caveats import (
     Caveat,
     ClockMoved,
+    JudgingCaveat,
     LostProcess,
     NoCounters,
     NothingRepeats,
@@ -20,9 +20,11 @@ from pagebench.harness.records.caveats import (
     OthersOnGpu,
     ShortCall,
     Throttled,
+    TimingCaveat,
     WideInterval,
 )
 from pagebench.harness.records.dose import Dose
+from pagebench.harness.records.planted import PlantedLoads, PlantedWait, PlantedWord
 from pagebench.harness.records.verdict import Change, Verdict, Work
 from pagebench.harness.show.text import plural, signed
 from pagebench.profiles.ceilings import LATENCY, REACHED, CriticalPath
@@ -30,66 +32,40 @@ from pagebench.profiles.ceilings import LATENCY, REACHED, CriticalPath
 # --- Caveats --------------------------------------------------------------------------------------
 
 
-@singledispatch
 def caveat(found: Caveat) -> str:
-    """What a reader must know, as a sentence without its full stop. TypeError for what is new."""
-    raise TypeError(f"no words for {found!r}")
+    """What a reader must know, as a sentence without its full stop."""
+    return _of_timing(found) if isinstance(found, TimingCaveat) else _of_judging(found)
 
 
-@caveat.register
-def _(found: LostProcess) -> str:
-    return f"a process was lost: {found.status}: {found.reason}"
+def _of_timing(found: TimingCaveat) -> str:
+    match found:
+        case LostProcess(status, reason):
+            return f"a process was lost: {status}: {reason}"
+        case Throttled(reasons):
+            return f"throttled: {', '.join(reasons)}"
+        case ClockMoved(low, high):
+            return f"SM clock moved {low} to {high} MHz"
+        case OthersOnGpu(processes):
+            return f"{plural(processes, 'other process', 'es')} on the GPU"
 
 
-@caveat.register
-def _(found: Throttled) -> str:
-    return f"throttled: {', '.join(found.reasons)}"
-
-
-@caveat.register
-def _(found: ClockMoved) -> str:
-    return f"SM clock moved {found.low_mhz} to {found.high_mhz} MHz"
-
-
-@caveat.register
-def _(found: OthersOnGpu) -> str:
-    return f"{plural(found.processes, 'other process', 'es')} on the GPU"
-
-
-@caveat.register
-def _(found: NoTime) -> str:
-    return f"no time: {found.status}: {found.reason}"
-
-
-@caveat.register
-def _(found: ShortCall) -> str:
-    return f"the call lasts {found.floors:.1f} floors of its clock"
-
-
-@caveat.register
-def _(found: NoCounters) -> str:
-    return "no counters of both cells: pagebench profile A B counts them on a GPU"
-
-
-@caveat.register
-def _(found: NothingRepeats) -> str:
-    return "no counter of both cells repeated"
-
-
-@caveat.register
-def _(found: WideInterval) -> str:
-    return "the interval of the time ratio is too wide"
-
-
-@caveat.register
-def _(found: OtherBinary) -> str:
-    return f"{', '.join(found.differs)} differ, and no prediction gives the work's ratio"
-
-
-@caveat.register
-def _(found: OppositeWays) -> str:
-    which = "the predicted work" if found.predicted else "work"
-    return f"{which} and the time moved in opposite directions"
+def _of_judging(found: JudgingCaveat) -> str:
+    match found:
+        case NoTime(status, reason):
+            return f"no time: {status}: {reason}"
+        case ShortCall(floors):
+            return f"the call lasts {floors:.1f} floors of its clock"
+        case NoCounters():
+            return "no counters of both cells: pagebench profile A B counts them on a GPU"
+        case NothingRepeats():
+            return "no counter of both cells repeated"
+        case WideInterval():
+            return "the interval of the time ratio is too wide"
+        case OtherBinary(differs):
+            return f"{', '.join(differs)} differ, and no prediction gives the work's ratio"
+        case OppositeWays(predicted):
+            which = "the predicted work" if predicted else "work"
+            return f"{which} and the time moved in opposite directions"
 
 
 def caveats(found: Iterable[Caveat]) -> list[str]:
@@ -287,7 +263,13 @@ def _effect(variant: Variant) -> str:
     )
 
 
-# --- Calibrations ---------------------------------------------------------------------------------
+# --- Instruments ----------------------------------------------------------------------------------
+
+
+def instrument(row: PlantedWord | PlantedLoads | PlantedWait) -> str:
+    """Which instrument was to find what was planted."""
+    names = {PlantedWord: "verdict", PlantedLoads: "counter (LDG)", PlantedWait: "clock (us)"}
+    return names[type(row)]
 
 
 def disagreement(found: Disagreement) -> str:

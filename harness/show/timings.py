@@ -126,14 +126,12 @@ def notes(timing: Timing, summary: Summary | None) -> list[str]:
 
 
 def _of_samples(samples: Samples, summary: Summary) -> list[str]:
-    found = []
-    if not summary.has_interval:
-        found.append(f"no interval from {plural(summary.count, 'sample')}: more --seconds")
-    if summary.modes:
-        found.append(_bimodal(summary.modes))
-    if summary.median_us < SHORT_FLOORS * samples.floor_us:
-        found.append(f"under {SHORT_FLOORS} floors")
-    return found
+    few, floor_us = plural(summary.count, "sample"), samples.floor_us
+    return [
+        *([] if summary.has_interval else [f"no interval from {few}: more --seconds"]),
+        *([_bimodal(summary.modes)] if summary.modes else []),
+        *([f"under {SHORT_FLOORS} floors"] if summary.median_us < SHORT_FLOORS * floor_us else []),
+    ]
 
 
 def _bimodal(modes: Modes) -> str:
@@ -155,8 +153,7 @@ def clocks_of(blocks: Sequence[Block]) -> list[int]:
 
 
 def _of_neighbours(facts: Environment) -> list[str]:
-    found = []
-    load, cores = facts.load, facts.cores
+    found, load, cores = [], facts.load, facts.cores
     if load and cores and load > BUSY * cores:
         found.append(f"the machine was busy (load {load:.1f} on {cores} cores)")
     if facts.other_processes:
@@ -198,12 +195,11 @@ def _under_command(shown: Row) -> list[str]:
     of_it = f" ({text['of nominal']} of nominal)" if text["of nominal"] else ""
     rate = f", {text['GB/s']} GB/s{of_it}" if text["GB/s"] else ""
     splits = f", {plural(shown.splits, 'split')}" if shown.splits else ""
-    note = [fold(f"    note: {shown.note}", 6)] if shown.note else []
     return [
         f"    {text['time us']} us [{text['95 % interval']}], floor {text['floor us']}, "
         f"{text['clock, L2']}{rate}",
         f"    {shown.kernel}{splits}",
-        *note,
+        *([fold(f"    note: {shown.note}", 6)] if shown.note else []),
     ]
 
 
@@ -240,7 +236,6 @@ def _repeat(key: tuple[str, ...], group: Sequence[Samples]) -> tuple[str, ...]:
 # --- By clock -------------------------------------------------------------------------------------
 
 GAP_HEADINGS = ("compared on", "events floor us", "events - cupti us", "allowed us", "within")
-ByClock = Mapping[str, Samples]  # of one state
 
 
 def pivot(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -280,16 +275,15 @@ def _by_state(timings: Iterable[Timing]) -> dict[tuple[str, ...], dict[str, Samp
 
 def _state(timing: Timing) -> tuple[str, ...]:
     """The cell, and what of its boundary and L2 state is not the default."""
-    boundary = timing.boundary if timing.boundary != "run" else ""
-    l2 = timing.l2 if timing.l2 != "cold" else ""
-    return (timing.cell, *filter(None, (boundary, l2)))
+    unusual = (word for word in (timing.boundary, timing.l2) if word not in ("run", "cold"))
+    return (timing.cell, *unusual)
 
 
 def _median(samples: Samples | None) -> str:
     return "" if samples is None else f"{np.median(samples.time_us):.2f}"
 
 
-def _gap(found: ByClock) -> tuple[str, ...]:
+def _gap(found: Mapping[str, Samples]) -> tuple[str, ...]:
     """How far events are above the span, against the floor plus one per cent of the span."""
     events, cupti = found.get("events"), found.get("cupti")
     if cupti and cupti.events_us and cupti.events_floor_us is not None:

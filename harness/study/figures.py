@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagebench.harness.timing.stats import Modes, Summary
 
@@ -26,18 +27,6 @@ ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 MARKERS = "osD^vPX*<"
 LINES = ("-", "--", "-.", ":")
-STYLE: dict[Any, Any] = {
-    "font.size": 10.5,
-    "axes.titlesize": 10.5,
-    "legend.fontsize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "text.color": INK,
-    "svg.fonttype": "none",  # letters stay text: small, and they can be searched
-    "svg.hashsalt": "pagebench",
-    "figure.constrained_layout.use": True,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +79,8 @@ def _counters_over_knob(
         largest = max(counts.values()) or 1
         axes.plot(
             [order.index(value) for value in counts],
-            [count / largest for count in counts.values()], label=f"{name} (most: {largest:,.0f})",
+            [count / largest for count in counts.values()],
+            label=f"{name} (most: {largest:,.0f})",
             color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)],
             linestyle=LINES[index % len(LINES)], fillstyle="none", markeredgewidth=1.5,
         )  # fmt: skip
@@ -205,10 +195,24 @@ def strip(name: str, alt: str, time_us: Sequence[float], modes: Modes) -> Figure
         return Figure(name, alt, _svg(canvas, name))
 
 
-def _style() -> Any:
+def _style() -> AbstractContextManager[None]:
+    """Figures look the same wherever they are drawn."""
     from matplotlib import rc_context
 
-    return rc_context(STYLE)
+    return rc_context(
+        {
+            "font.size": 10.5,
+            "axes.titlesize": 10.5,
+            "legend.fontsize": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.edgecolor": GREY,
+            "text.color": INK,
+            "svg.fonttype": "none",  # letters stay text: small, and they can be searched
+            "svg.hashsalt": "pagebench",
+            "figure.constrained_layout.use": True,
+        }
+    )
 
 
 def _canvas(height_inches: float) -> Canvas:

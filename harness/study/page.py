@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pagebench.harness.show.timings import markdown
-from pagebench.harness.study import original as seed
+from pagebench.harness.show.text import markdown
+from pagebench.harness.study import original
 from pagebench.harness.study.section import ANEW, Section
 from pagebench.harness.study.sections import QUESTION, Study
 
@@ -17,9 +17,12 @@ def html(study: Study) -> str:
 
     loader = PackageLoader("pagebench.harness.study", "")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     environment.filters |= {"marked": marked, "breakable": breakable}
     environment.tests["name"] = is_name
     return environment.get_template("page.html.jinja").render(
@@ -53,12 +56,12 @@ def is_name(text: str) -> bool:
 
 
 def preface(study: Study) -> list[str]:
-    """What the page is, the seed, what its mark means and, of several GPUs, how they are told."""
+    """What the page is, the original, what its mark means and, of several GPUs, how they differ."""
     on = f" ({study.gpus[0]})" if len(study.gpus) == 1 else ""
     text = [
         f"Measured by pagebench on {study.device}{on}, beside the study that it began from, the "
-        f"seed: {seed.SOURCE}, on one {seed.GPU}. {seed.KEPT} Every other number is computed from "
-        "records, and the commands that make them are at the end.",
+        f"seed: {original.SOURCE}, on one {original.GPU}. {original.KEPT} Every other number is "
+        "computed from records, and the commands that make them are at the end.",
         f"{ANEW} marks what is worked out when the page is drawn, by the rules of the pagebench "
         "that draws it: what binds, what doses follow, and what is predicted of counters. "
         "Verdicts, attacks and planted effects stand as they were recorded.",

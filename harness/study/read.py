@@ -1,63 +1,63 @@
-"""What a study draws from: records of files, sorted by kind, and picked so that they compare."""
+"""What a study draws from: records of files, read once, and picked so that they compare."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pagebench.harness.counting.predict import State, predicted_anew, read_counters
-from pagebench.harness.instruments.ceilings import diagnose
-from pagebench.harness.judging.dose import Step
-from pagebench.harness.judging.ladder import conclusion
-from pagebench.harness.judging.verdict import BINDS
+from pagebench.harness.counting.predict import anew
+from pagebench.harness.environment import Environment
+from pagebench.harness.errors import UserError
+from pagebench.harness.judging.binds import path_of
 from pagebench.harness.records import store
-from pagebench.harness.records.timing import Record
-from pagebench.harness.show import timings as report
+from pagebench.harness.records.attack import Attack
+from pagebench.harness.records.base import Record
+from pagebench.harness.records.ceilings import MeasuredCeilings
+from pagebench.harness.records.codec import kind_name
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.dose import Dose
+from pagebench.harness.records.planted import Planted
+from pagebench.harness.records.select import Evidence, State, of_gpu, usual_state
+from pagebench.harness.records.store import Stored
+from pagebench.harness.records.timing import Predicted, Samples, Timing
+from pagebench.harness.records.verdict import Verdict
+from pagebench.harness.show.timings import of_nominal
 from pagebench.harness.timing.stats import Summary, summarise
-from pagebench.profiles.ceilings import binding_sentence
-
-Line = Mapping[str, Any]
-DOSE_SENTENCE = re.compile(r"^from step to step|^time moves by|^no |a count gives")
-# What of each kind is drawn; a record that lacks it is an error and not an empty cell.
-FIELDS = {
-    "verdict": (
-        "contrast",
-        "knob",
-        "cells",
-        "verdict",
-        "headline",
-        "predicted",
-        "because",
-        "time",
-        "work",
-    ),
-    "attack": ("attack", "cells", "word", "because", "variants"),
-    "ceilings": ("gpu", "dram_read"),
-    "dose": ("regime", "knob", "cells", "time_us", "steps_us", "counters", "because"),
-    "planted": ("rows", "detectable"),
-}
+from pagebench.profiles.ceilings import CriticalPath
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A measured record, the summary of its samples, and the name of its file."""
+    """A measured timing with its samples and predicted work, their summary, and its file's name."""
 
-    record: Record
+    timing: Timing
+    samples: Samples
+    work: Predicted
     summary: Summary
     file: str
 
     @property
-    def gpu(self) -> str:
-        return gpu_name(self.record.environment)
+    def environment(self) -> Environment:
+        return self.timing.environment
 
     @property
     def gbps(self) -> float:
         """Each distinct KV byte counted once, over the median."""
-        return float(self.record.predicted["distinct_kv_bytes"] / self.summary.median_us / 1e3)
+        return self.work.distinct_kv_bytes / self.summary.median_us / 1e3
+
+    @property
+    def of_nominal(self) -> float | None:
+        return of_nominal(self.timing, self.gbps)
+
+
+def timed(timing: Timing | None, file: str) -> Timed | None:
+    """None where there is no time, or no work that was predicted of it."""
+    if timing is None or timing.samples is None or timing.predicted is None:
+        return None
+    summary = summarise(timing.samples.time_us)
+    return Timed(timing, timing.samples, timing.predicted, summary, file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +65,47 @@ class Run:
     """One file's timings on one GPU by boundary and cell: the usual clock's, the newest of each."""
 
     file: str
-    records: Mapping[tuple[str, str], Record]
+    timings: Mapping[tuple[str, str], Timing]
 
     def timed(self, cells: Iterable[str], boundary: str) -> dict[str, Timed]:
-        found = {cell: self.records.get((boundary, cell)) for cell in cells}
-        return {
-            cell: Timed(record, summarise(record.samples.time_us), self.file)
-            for cell, record in found.items()
-            if record and record.samples
-        }
+        found = {cell: timed(self.timings.get((boundary, cell)), self.file) for cell in cells}
+        return {cell: each for cell, each in found.items() if each}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict, and what binds its cell B: worked out `anew` from what it `rests_on`, or as it was
+    recorded."""
+
+    verdict: Verdict
+    path: CriticalPath | None
+    rests_on: tuple[Counters, MeasuredCeilings] | None = None
+
+    @property
+    def anew(self) -> bool:
+        return self.rests_on is not None
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The verdict, and what its path was worked out from."""
+        return (self.verdict, *(self.rests_on or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """All usable records, each kind with its newest last; `left_out` counts other timings."""
+    """All usable records, each kind with its newest last; `left_out` counts other timings.
+
+    Counters are predicted anew.
+    """
 
     runs: tuple[Run, ...]
     left_out: Mapping[str, int]
-    counters: tuple[Line, ...]
-    verdicts: tuple[Line, ...]
-    ceilings: tuple[Line, ...]
-    doses: tuple[Line, ...]
-    planted: tuple[Line, ...]
-    attacks: tuple[Line, ...]
+    counters: tuple[Counters, ...]
+    ceilings: tuple[MeasuredCeilings, ...]
+    doses: tuple[Dose, ...]
+    planted: tuple[Planted, ...]
+    verdicts: tuple[Verdict, ...]
+    attacks: tuple[Attack, ...]
 
     def timed(self, cells: Sequence[str], boundary: str = "run") -> dict[str, Timed]:
         """The cells that one run holds: of the run that has the most of them, the newest such."""
@@ -97,162 +115,155 @@ class Recorded:
             found = here if len(here) >= len(found) else found
         return found
 
-    def counted(self, cells: Sequence[str], environment: Line | None = None) -> dict[str, Line]:
+    def counted(
+        self, cells: Sequence[str], environment: Environment | None = None
+    ) -> dict[str, Counters]:
         """The newest cold counters of each cell that hold loads, in the order of `cells`.
 
         With an environment, of that GPU, else of its model.
         """
-        lines = self.counters
-        if environment is not None:
-            lines = tuple(store.of_gpu(lines, environment))
-        newest = {
-            line["cell"]: line
-            for line in lines
-            if "ldg" in line["total"] and line["how"].get("l2", "cold") == "cold"
-        }
+        lines = of_gpu(self.counters, environment) if environment else self.counters
+        newest = {line.cell: line for line in lines if "ldg" in line.total and _is_cold(line)}
         return {cell: newest[cell] for cell in cells if cell in newest}
 
-    def timings(self) -> Iterator[tuple[str, Record]]:
+    def judged(self) -> tuple[Judged, ...]:
+        """Every verdict, and what binds by today's rule where that can be worked out."""
+        return tuple(map(self._judged, self.verdicts))
+
+    def _judged(self, verdict: Verdict) -> Judged:
+        environment, cell = verdict.environment, verdict.cells[1]
+        counters = self.counted([cell], environment).get(cell)
+        evidence = Evidence(ceilings=self.ceilings)
+        ceilings = evidence.newest_ceilings(environment)
+        if counters is None or ceilings is None or verdict.time_us is None:
+            return Judged(verdict, verdict.path)
+        path = path_of(counters, State(environment, "cold"), verdict.time_us[1], evidence)
+        if path is None:
+            return Judged(verdict, verdict.path)
+        return Judged(verdict, path, (counters, ceilings))
+
+    def timings(self) -> Iterator[tuple[str, Timing]]:
         """Every timing with the name of its file."""
         for run in self.runs:
-            yield from ((run.file, record) for record in run.records.values())
+            yield from ((run.file, timing) for timing in run.timings.values())
 
-    def environments(self) -> Iterator[tuple[str, Line]]:
+    def concluded(self) -> Iterator[Record]:
+        """Every record that is no timing."""
+        for records in (self.counters, self.ceilings, self.doses, self.planted, self.verdicts):
+            yield from records
+        yield from self.attacks
+
+    def environments(self) -> Iterator[tuple[str, Environment]]:
         """What was measured, and in which environment, of every record that says so."""
-        for file, record in self.timings():
-            yield file, record.environment
-        for line in (
-            *self.counters,
-            *self.ceilings,
-            *self.doses,
-            *self.planted,
-            *self.verdicts,
-            *self.attacks,
-        ):
-            if line.get("environment"):
-                yield f"{line['kind']} records", line["environment"]
+        for file, timing in self.timings():
+            yield file, timing.environment
+        for record in self.concluded():
+            if record.environment != Environment():
+                yield f"{kind_name(record)} records", record.environment
+
+
+def _is_cold(counters: Counters) -> bool:
+    return counters.how.l2 in (None, "cold")
+
+
+# --- Reading --------------------------------------------------------------------------------------
 
 
 def read(paths: Sequence[Path]) -> Recorded:
-    """Records of the files. ValueError where none is usable, or they are of several GPU models.
+    """Records of the files. UserError where none is drawn, or they are of several GPU models.
 
     Records without a date are taken to be as new as the newest timing of their file.
     """
-    paths = sorted(paths, key=_newest_timing)
-    runs, left_out = _runs(paths)
-    found = Recorded(
+    found = _by_age(
+        store.read(paths, Timing, Counters, MeasuredCeilings, Dose, Planted, Verdict, Attack)
+    )
+    runs, left_out = _runs(found)
+    recorded = Recorded(
         runs=runs,
         left_out=left_out,
-        counters=tuple(predicted_anew(dict(line)) for line in read_counters(paths)),
-        verdicts=_lines(paths, "verdict"),
-        ceilings=_lines(paths, "ceilings"),
-        doses=tuple(map(_dose_anew, _lines(paths, "dose"))),
-        planted=_lines(paths, "planted"),
-        attacks=_lines(paths, "attack"),
+        counters=tuple(map(anew, found.of(Counters))),
+        ceilings=tuple(found.of(MeasuredCeilings)),
+        doses=tuple(found.of(Dose)),
+        planted=tuple(found.of(Planted)),
+        verdicts=tuple(found.of(Verdict)),
+        attacks=tuple(found.of(Attack)),
     )
-    found = replace(found, verdicts=tuple(_bound_anew(line, found) for line in found.verdicts))
-    if not any(getattr(found, name) for name in Recorded.__slots__ if name != "left_out"):
-        raise ValueError(f"no record that a study draws in {', '.join(map(str, paths))}")
-    device_name(found)
-    return found
+    if not runs and not any(recorded.concluded()):
+        raise UserError(f"no record that a study draws in {', '.join(map(str, paths))}")
+    device_name(recorded)
+    return recorded
+
+
+def _by_age(stored: Stored) -> Stored:
+    """The same, files whose newest timing is newer after the others."""
+    newest: dict[Path, str] = {}
+    for path, record in stored.lines:
+        started = record.started if isinstance(record, Timing) else ""
+        newest[path] = max(newest.get(path, ""), started)
+    place = {path: index for index, path in enumerate(sorted(newest, key=newest.__getitem__))}
+    lines = sorted(stored.lines, key=lambda line: place[line[0]])
+    return Stored(tuple(lines), stored.kinds)
+
+
+def _runs(stored: Stored) -> tuple[tuple[Run, ...], dict[str, int]]:
+    """Runs with usable timings, and how many timings are not drawn, by the reason."""
+    found: dict[tuple[Path, str], dict[tuple[str, str], Timing]] = {}
+    left_out: Counter[str] = Counter()
+    for path, timing in _timings(stored):
+        reason = _why_not(timing)
+        if reason:
+            left_out[reason] += 1
+            continue
+        run = found.setdefault((path, timing.environment.uuid or timing.device), {})
+        left_out["older of the same cell"] += (timing.boundary, timing.cell) in run
+        run[timing.boundary, timing.cell] = timing
+    runs = [Run(path.name, run) for (path, _), run in found.items()]
+    return tuple(sorted(runs, key=_last_started)), dict(+left_out)
+
+
+def _timings(stored: Stored) -> list[tuple[Path, Timing]]:
+    """File by file, the newest of each last."""
+    paths = dict.fromkeys(path for path, _ in stored.lines)
+    return [
+        (path, timing)
+        for path in paths
+        for timing in sorted(stored.timings_of(path), key=lambda each: each.started)
+    ]
+
+
+def _last_started(run: Run) -> str:
+    return max(timing.started for timing in run.timings.values())
+
+
+def _why_not(timing: Timing) -> str:
+    if timing.samples is None:
+        return timing.status
+    if timing.predicted is None:
+        return "without predicted work"
+    usual = (timing.clock, timing.l2) == usual_state(timing)
+    return "" if usual else "by another clock or L2 state"
+
+
+# --- Devices --------------------------------------------------------------------------------------
 
 
 def device_name(recorded: Recorded) -> str:
-    """The GPU model, or the CPU, that all records are of; ValueError where there are several."""
-    names = {line["gpu"] for line in recorded.ceilings}
-    names |= {env.get("gpu") or env.get("cpu") for _, env in recorded.environments()}
-    known = sorted(name for name in names if name)
+    """The GPU model, or the CPU, that all records are of; UserError where there are several."""
+    names = {each.gpu for each in recorded.ceilings}
+    names |= {facts.gpu or facts.cpu or "" for _, facts in recorded.environments()}
+    known = sorted(filter(None, names))
     if len(known) > 1:
-        raise ValueError(f"records of several devices ({', '.join(known)}): draw a page for each")
+        raise UserError(f"records of several devices ({', '.join(known)}): draw a page for each")
     return known[0] if known else "a device that no record names"
 
 
-def _newest_timing(path: Path) -> str:
-    return max((record.started for record in store.read([path])), default="")
-
-
-def gpu_name(environment: Line) -> str:
-    """The beginning of a GPU's UUID, enough to tell it from others; empty for what has none."""
-    return str(environment.get("uuid") or "")[:12]
-
-
-def gpus_of(*found: Line | Timed | None) -> str:
+def gpus_of(*found: Record | Timed | None) -> str:
     """The GPUs that a row's records are of, in order and once each."""
-    names = [each.gpu if isinstance(each, Timed) else gpu_name(each.get("environment", {}))
-             for each in found if each]  # fmt: skip
+    names = [each.environment.gpu_name for each in found if each]
     return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 def all_gpus(recorded: Recorded) -> tuple[str, ...]:
     """All GPUs that records are of, in order of their names."""
-    names = {gpu_name(environment) for _, environment in recorded.environments()}
+    names = {environment.gpu_name for _, environment in recorded.environments()}
     return tuple(sorted(filter(None, names)))
-
-
-def _runs(paths: Sequence[Path]) -> tuple[tuple[Run, ...], dict[str, int]]:
-    """Runs with usable timings, and how many timings are not drawn, by the reason."""
-    found: dict[tuple[Path, str], dict[tuple[str, str], Record]] = {}
-    left_out: Counter[str] = Counter()
-    for path in paths:
-        for record in sorted(store.read([path]), key=lambda each: each.started):
-            reason = _why_not(record)
-            if reason:
-                left_out[reason] += 1
-                continue
-            run = found.setdefault((path, record.environment.get("uuid", record.device)), {})
-            left_out["older of the same cell"] += (record.boundary, record.cell) in run
-            run[record.boundary, record.cell] = record
-    runs = [Run(path.name, run) for (path, _), run in found.items()]
-    return tuple(sorted(runs, key=_last_started)), +left_out
-
-
-def _last_started(run: Run) -> str:
-    return max(record.started for record in run.records.values())
-
-
-def _why_not(record: Record) -> str:
-    if record.samples is None:
-        return record.status
-    usual = (record.clock, record.l2) == report.usual_state(record)
-    return "" if usual else "by another clock or L2 state"
-
-
-def _bound_anew(line: Line, found: Recorded) -> Line:
-    """What binds cell B by today's rule, where the files have its counters and the ceilings."""
-    state = State(line.get("environment", {}), "cold")
-    counters = found.counted([line["cells"][1]], state.environment).get(line["cells"][1])
-    if counters is None or not line.get("time_us"):
-        return line
-    path = diagnose(counters, state, line["time_us"][1], found.ceilings)
-    if path is None:
-        return line
-    said = [text for text in line["because"] if not text.startswith(BINDS)]
-    ceilings = store.of_gpu(found.ceilings, state.environment)[-1]
-    return {
-        **line,
-        "path": path.entry(),
-        "because": [*said, f"{BINDS}{binding_sentence(path)} †"],
-        "anew": True,
-        "bound_by": (counters, ceilings),
-    }
-
-
-def _dose_anew(line: Line) -> Line:
-    """What the time of a dose record follows by today's rule.
-
-    Before they had values these records had page sizes, of the one knob there was, and their notes
-    stood among the sentences.
-    """
-    old = {"values": list(map(str, line.get("pages", ())))}
-    notes = [text for text in line["because"] if not DOSE_SENTENCE.search(text)]
-    steps = [Step(*step_us) for step_us in line["steps_us"]]
-    return {**old, "notes": notes, **line, **conclusion(steps, dict(line["counters"]))}
-
-
-def _lines(paths: Sequence[Path], kind: str) -> tuple[Line, ...]:
-    lines = tuple(store.read_kind(paths, kind))
-    for line in lines:
-        missing = [name for name in FIELDS[kind] if name not in line]
-        if missing:
-            raise ValueError(f"a {kind} record lacks {', '.join(missing)}")
-    return lines
