@@ -15,7 +15,7 @@ from pagebench.harness.errors import UserError
 from pagebench.kernels.registry import is_kernel, is_name, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
 from pagebench.layouts.shape import Shape, SizeError
-from pagebench.layouts.sharing import Sharing, Streams, share
+from pagebench.layouts.sharing import Sharing, Streams, prefix_tokens, share
 
 # Batch and context by sharing, where the name gives none: the seed study's two XQA profiles.
 DEFAULT_SIZES = {"shared": (32, 8192), "distinct": (8, 4096), "prefix": (8, 4096)}
@@ -110,7 +110,7 @@ class Cell:
             object.__setattr__(self, "shape", replace(shape, table_tokens=None))
         self.placement.unit_pages(shape.page_size)
         if self.sharing.kind == "prefix":
-            _ = self.streams
+            prefix_tokens(self.sharing, self.shape)
 
     @property
     def name(self) -> str:

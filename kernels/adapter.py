@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from pagebench.kernels.device import Device
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.tensors import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from pagebench.layouts.tensors import Batch
 
 
 class Refusal(str):

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import index
 from pathlib import Path
@@ -44,6 +43,8 @@ class KernelError(ValueError):
 def _installed() -> dict[str, str]:
     """Kernels of other packages. Scanning for them reads every package's metadata: 0.3 s in a
     full environment, so it is put off until a word is none of our own kernels."""
+    from importlib.metadata import entry_points
+
     return {entry.name: entry.value for entry in entry_points(group="pagebench.kernels")}
 
 

@@ -8,9 +8,13 @@ allocator puts freed pages, sorted, at the head (last in, first out). `churnedfi
 
 from __future__ import annotations
 
-import numpy as np
+from math import ceil
+from typing import TYPE_CHECKING
 
 from pagebench.layouts.counter_hash import hash_numpy
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CHURN_STREAM = 3
 ROUNDS = 8  # of half the requests leaving, after two in which all do
@@ -25,6 +29,8 @@ def churned_slots(
 
     `units` is int64 [streams]; stream 0, the shared one, is allocated first and never freed.
     """
+    import numpy as np
+
     fifo = kind == "churnedfifo" or (kind == "churned" and unit_tokens == 1)
     capacity = churned_capacity(int(units.sum()))
     free = np.arange(capacity)
@@ -42,17 +48,21 @@ def churned_slots(
 
 def churned_capacity(live_units: int) -> int:
     """Units of the pool that holds `live_units`."""
-    return int(np.ceil(live_units * SLACK))
+    return ceil(live_units * SLACK)
 
 
 def _draw_half(requests: np.ndarray, seed: int, turn: int) -> np.ndarray:
     """Half of the requests (at least one), in random order; all of them in the first two rounds."""
+    import numpy as np
+
     draws = hash_numpy(seed, CHURN_STREAM, turn * 2**20 + requests)
     order = requests[np.argsort(draws, kind="stable")]
     return order if turn < 2 else order[: -(-len(order) // 2)]
 
 
 def _release(units: np.ndarray, free: np.ndarray, fifo: bool) -> np.ndarray:
+    import numpy as np
+
     return np.concatenate([free, units] if fifo else [np.sort(units), free])
 
 
@@ -60,6 +70,8 @@ def _admit(
     requests: np.ndarray, units: np.ndarray, held: list[np.ndarray], free: np.ndarray
 ) -> np.ndarray:
     """Prefill each request in one run from the list's head, then let all decode in lock-step."""
+    import numpy as np
+
     decoded = (units[requests] * DECODED_SHARE).astype(np.int64)
     for request, tail in zip(requests, decoded, strict=True):
         count = units[request] - tail

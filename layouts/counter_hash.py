@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -30,6 +29,8 @@ def _signed(value: int) -> int:
 
 def hash_numpy(seed: int, stream: int, counters: np.ndarray) -> np.ndarray:  # uint64, same shape
     """64 random bits for each counter."""
+    import numpy as np
+
     with np.errstate(over="ignore"):
         z = counters.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(_key(seed, stream))
         z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)

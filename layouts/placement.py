@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pagebench.layouts.churn import churned_capacity, churned_slots
 from pagebench.layouts.counter_hash import permutation
 from pagebench.layouts.shape import SizeError
 from pagebench.layouts.sharing import Streams
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 PLACEMENT_STREAM = 2  # which of a seed's random streams shuffles pages
@@ -97,6 +96,8 @@ def _place_blocks(unit_pages: int, stored: int, seed: int, device: Any) -> Place
 
 def _lock_step(units: np.ndarray) -> np.ndarray:  # int64 [units.sum()]
     """Slots when all streams take one unit a turn from one ascending free list."""
+    import numpy as np
+
     turn = np.concatenate([np.arange(count) for count in units])
     owner = np.repeat(np.arange(len(units)), units)
     slots = np.empty(len(turn), np.int64)
@@ -113,6 +114,7 @@ def _place_units(
     device: Any,
 ) -> Placed:
     """Pages of each stream fill its units in order; unit u lies at `slots[u]`."""
+    import numpy as np
     import torch
 
     first_unit = np.cumsum(units) - units

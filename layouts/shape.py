@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pagebench.layouts.counter_hash import hash_numpy
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1}
 KV_LAYOUTS = ("NHD", "HND")
@@ -28,7 +30,7 @@ LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
 
 
 class SizeError(ValueError):
-    """Sizes, a sharing or a placement that no cell can have; the message says what would be right."""
+    """Sizes, sharing or placement that no cell can have; the message says what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Shape:
 
     def lengths(self) -> np.ndarray:  # int64 [batch]
         """Context length of each request in tokens; the first request is always the longest."""
+        import numpy as np
+
         shortest = ceil(self.kv_len * (100 - self.ragged_percent) / 100)
         spread = self.kv_len - max(shortest, 1) + 1
         draws = hash_numpy(self.seed, LENGTH_STREAM, np.arange(self.batch)) % np.uint64(spread)

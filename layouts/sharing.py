@@ -7,10 +7,12 @@ stream 1 + r is what request r has to itself (possibly empty).
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pagebench.layouts.shape import Shape, SizeError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PREFIX_GRANULE = 128  # tokens; every common page size divides it
 
@@ -42,17 +44,20 @@ class Streams:
     @property
     def tokens(self) -> np.ndarray:  # int64 [1 + batch]
         """Tokens of each stream."""
+        import numpy as np
+
         return np.concatenate([[self.shared_tokens], self.private_tokens]).astype(np.int64)
 
     @property
     def pages(self) -> np.ndarray:  # int64 [1 + batch]
         """Stored pages of each stream."""
-        return np.ceil(self.tokens / self.page_size).astype(np.int64)
+        pages: np.ndarray = -(-self.tokens // self.page_size)
+        return pages
 
     @property
     def first_page(self) -> np.ndarray:  # int64 [1 + batch]
         """Number of the first stored page of each stream."""
-        first: np.ndarray = np.cumsum(self.pages) - self.pages
+        first: np.ndarray = self.pages.cumsum() - self.pages
         return first
 
     @property
@@ -70,12 +75,14 @@ def share(sharing: Sharing, shape: Shape) -> Streams:
     if sharing.kind == "distinct":
         return Streams(0, lengths, shape.page_size)
     if sharing.kind == "shared":
-        return Streams(int(lengths.max()), np.zeros_like(lengths), shape.page_size)
-    common = _prefix_tokens(sharing, shape, int(lengths.min()))
+        return Streams(int(lengths.max()), 0 * lengths, shape.page_size)
+    common = prefix_tokens(sharing, shape)
     return Streams(common, lengths - common, shape.page_size)
 
 
-def _prefix_tokens(sharing: Sharing, shape: Shape, shortest: int) -> int:
+def prefix_tokens(sharing: Sharing, shape: Shape) -> int:
+    """Tokens of a prefix; SizeError where it is less than a run of 128, or cuts a page."""
+    shortest = int(shape.lengths().min()) if shape.ragged_percent else shape.kv_len
     wanted = shortest * (sharing.percent or 0) / 100
     most = (shortest - 1) // PREFIX_GRANULE * PREFIX_GRANULE  # every tail keeps a token
     common = min(round(wanted / PREFIX_GRANULE) * PREFIX_GRANULE, most)

@@ -7,13 +7,15 @@ Facts: flashinfer/xqa.py, flashinfer/jit/xqa.py and data/csrc/xqa/{mha.cu, mha_s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
 from pagebench.kernels.device import Device
 from pagebench.kernels.xqa.loads import xqa_loads
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.tensors import Batch
+
+if TYPE_CHECKING:
+    from pagebench.layouts.tensors import Batch
 
 PAGE_SIZES = (16, 32, 64, 128)
 MAJORS = (9, 10, 12)
