@@ -11,9 +11,10 @@ tests/harness/timing/test_change.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
+
+from pagebench.harness.records.verdict import Change
 
 LOOKS = (4, 6, 8)  # processes after which a decision may be made
 ERROR = 0.05  # chance of a wrong "changed", all looks and differences together
@@ -23,28 +24,6 @@ MOST_LOG = log(1000)
 POWER = 0.8  # of the smallest detectable effect that is stated
 
 Round = Sequence[float]  # times of n cells there and back: 2 n of them, in any unit
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """`word` is changed, same or unclear; ratio is B over A with the interval decided on."""
-
-    word: str
-    ratio: float
-    low: float
-    high: float
-    processes: int
-    detectable: float  # relative effect that would be found with 80 % power
-    error: float = ERROR  # chance that it is called changed and is not
-
-    @property
-    def decided(self) -> bool:
-        return self.word != "unclear"
-
-    def delta_us(self, before_us: float) -> tuple[float, float, float]:
-        """Low, middle and high of B less A in microseconds, where A takes `before_us`."""
-        low, middle, high = ((r - 1) * before_us for r in (self.low, self.ratio, self.high))
-        return low, middle, high
 
 
 def process_effect(rounds: Sequence[Round], step: int = 0) -> float:
@@ -74,9 +53,14 @@ def change(effects: Sequence[float], among: int = 1) -> Change:
     power = float(stdtrit(count - 1, POWER))
     least = power * spread + max(LEAST_EFFECT, quantile * spread)
     return Change(
-        _word(middle, low, high), _ratio(middle), _ratio(low), _ratio(high), count,
-        _ratio(least) - 1,
-    )  # fmt: skip
+        word=_word(middle, low, high),
+        ratio=_ratio(middle),
+        low=_ratio(low),
+        high=_ratio(high),
+        processes=count,
+        detectable=_ratio(least) - 1,
+        error=ERROR,
+    )
 
 
 def _ratio(log_ratio: float) -> float:
@@ -95,4 +79,4 @@ def _word(middle: float, low: float, high: float) -> str:
 def may_stop(effects: Sequence[float], among: int = 1) -> bool:
     """Whether this is a look at which the effects decide, or the last one."""
     count = len(effects)
-    return count >= LOOKS[-1] or (count in LOOKS and change(effects, among).decided)
+    return count >= LOOKS[-1] or (count in LOOKS and change(effects, among).is_decided)
