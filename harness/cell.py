@@ -148,7 +148,11 @@ class Cell:
     @classmethod
     def parse(cls, name: str) -> Cell:
         """Read a name; its words may stand in any order. CellNameError says what is wrong."""
-        found = read_words(name)
+        return cls.of_words(read_words(name), name)
+
+    @classmethod
+    def of_words(cls, found: dict[str, object], name: str) -> Cell:
+        """The cell whose name was read (`read_words`). CellNameError as of `parse`."""
         for axis, example in MUST.items():
             if axis not in found:
                 raise CellNameError(f"{name}: no {axis.replace('_', ' ')}, such as {example}")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pagebench.harness.cell import MUST, Cell, matches, read_words
-from pagebench.harness.records import store
+from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.suites import SUITES, find_suite
-from pagebench.harness.timing.measure import BOUNDARIES, Options, refusal
-from pagebench.harness.workers.sweep import default_path
-from pagebench.kernels.device import Device, find_device
-from pagebench.kernels.registry import add_kernel_file
+from pagebench.harness.timing.options import BOUNDARIES, Options
+from pagebench.harness.timing.refuse import refusal
+from pagebench.kernels.device import Device, DeviceError, find_device
+from pagebench.kernels.registry import KernelError, add_kernel_file
 
 Names = Annotated[
     list[str] | None,
@@ -34,35 +35,68 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(BOUNDARIES)}")]
 
 
+# --- Devices and cells ----------------------------------------------------------------------------
+
+
 def device_and_kernel(device: str, kernel: Path | None) -> Device:
-    """The device asked for, with a kernel file's adapter registered; ValueError for a bad one."""
-    if kernel:
-        add_kernel_file(kernel)
-    return find_device(device)
+    """The device asked for, with a kernel file's adapter registered; UserError for a bad one."""
+    add_kernel(kernel)
+    with as_user_error(DeviceError):
+        return find_device(device)
 
 
-def named_outright(names: Sequence[str]) -> tuple[Cell, ...]:
+def add_kernel(file: Path | None) -> None:
+    """Register the adapter of a kernel file if there is one; UserError for a bad one."""
+    with as_user_error(KernelError):
+        if file:
+            add_kernel_file(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The cells asked for; `named` are those by their full names, none where words filter."""
+
+    cells: tuple[Cell, ...]
+    named: tuple[Cell, ...] = ()
+
+
+def wanted(names: Sequence[str] | None, suite: str | None) -> Wanted:
+    """Cells named outright where no suite is given, else what the words leave of the suites.
+
+    UserError where there are none.
+    """
+    named = _named_outright(names or ()) if not suite else ()
+    return Wanted(named or _filtered(names or (), suite), named)
+
+
+def _named_outright(names: Sequence[str]) -> tuple[Cell, ...]:
     """The cells if every name is a full one, () if they are words of a filter."""
-    words = [read_words(name) for name in names]
-    if not all(set(MUST) <= set(found) for found in words):
+    words = {name: read_words(name) for name in names}
+    if not all(set(MUST) <= set(found) for found in words.values()):
         return ()
-    return tuple(dict.fromkeys(Cell.parse(name) for name in names))
+    return tuple(dict.fromkeys(Cell.of_words(found, name) for name, found in words.items()))
 
 
-def wanted_cells(names: Sequence[str] | None, suite: str | None) -> tuple[Cell, ...]:
-    """Cells named outright where no suite is given, else what the words leave of the suites."""
-    return (named_outright(names or ()) if not suite else ()) or filtered(names or (), suite)
-
-
-def filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
-    """Cells of one suite, or of all, that have every word; ValueError where there are none."""
+def _filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
+    """Cells of one suite, or of all, that have every word."""
     suites = [find_suite(suite)] if suite else SUITES
     words = frozenset(word for name in names for word in name.split("_"))
     cells = dict.fromkeys(cell for each in suites for cell in each.cells if matches(cell, words))
     if not cells:
         where = f"suite {suite}" if suite else "any suite"
-        raise ValueError(f"no cell of {where} has all of: {' '.join(sorted(words))}")
+        raise UserError(f"no cell of {where} has all of: {' '.join(sorted(words))}")
     return tuple(cells)
+
+
+def refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
+    """A cell named outright that cannot run ends the command before anything is measured."""
+    for cell in named:
+        reason = refusal(cell, here, options.boundary)
+        if reason:
+            raise UserError(f"{cell.name}: {reason}")
+
+
+# --- Options --------------------------------------------------------------------------------------
 
 
 def chosen(
@@ -73,33 +107,33 @@ def chosen(
     values = list(dict.fromkeys(given or [default]))
     for value in values:
         if value not in known:
-            raise ValueError(f"--{axis} {value}: use {', '.join(known)}")
+            raise UserError(f"--{axis} {value}: use {', '.join(known)}")
         if axis == "clock" and here.kind == "cpu" and value != "wall":
-            raise ValueError(f"--clock {value} needs an NVIDIA GPU; on the CPU there is wall")
+            raise UserError(f"--clock {value} needs an NVIDIA GPU; on the CPU there is wall")
         if options.boundary == "plan" and value != default:
-            raise ValueError(f"--{axis} {value}: planning is host work, timed {default} alone")
+            raise UserError(f"--{axis} {value}: planning is host work, timed {default} alone")
     return values
 
 
-def refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
-    """A cell named outright that cannot run ends the command before anything is measured."""
-    for cell in named:
-        reason = refusal(cell, here, options.boundary)
-        if reason:
-            raise ValueError(f"{cell.name}: {reason}")
-
-
 def results_path(out: Path | None) -> Path:
-    """The file that results go to, seen to be appendable before anything runs; else ValueError."""
+    """The file that results go to, seen to be appendable before anything runs; else UserError."""
+    from pagebench.harness.records.store import check_appendable
+    from pagebench.harness.workers.sweep import default_path
+
     path = out or default_path()
-    store.check_appendable(path)
+    check_appendable(path)
     return path
 
 
+# --- Speaking -------------------------------------------------------------------------------------
+
+
 def say(text: str) -> None:
+    """A line beside the results: on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_json(lines: Iterable[dict[str, Any]]) -> None:
+    """A JSON object a line."""
     for line in lines:
         print(json.dumps(line))

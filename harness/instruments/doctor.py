@@ -6,9 +6,12 @@ import shutil
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
+
 from pagebench.harness.cell import Cell
-from pagebench.harness.environment import Monitor, environment
-from pagebench.harness.timing.measure import refusal
+from pagebench.harness.environment import Environment, environment
+from pagebench.harness.timing.monitor import Monitor
+from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import kernel_names
 
@@ -17,7 +20,7 @@ PAGES = (64, 1)
 
 
 def examine(device: Device) -> dict[str, dict[str, Any]]:
-    """Sections of findings, each a name and what was found."""
+    """Sections of findings, each a name and what was found; plain data, for JSON too."""
     block = Monitor(device).block(0)
     return {
         "device": {"device": str(device), **_flat(environment(device))},
@@ -31,15 +34,21 @@ def examine(device: Device) -> dict[str, dict[str, Any]]:
     }
 
 
-def _flat(facts: dict[str, Any]) -> dict[str, Any]:
-    versions = facts.pop("versions")
-    return facts | {f"version of {name}": text for name, text in versions.items()}
+def _flat(facts: Environment) -> dict[str, Any]:
+    """What is known of the machine, and a line a version."""
+    known = msgspec.to_builtins(facts)
+    versions = known.pop("versions", {})
+    return known | {f"version of {name}": text for name, text in versions.items()}
 
 
 def _verdict(name: str, device: Device) -> str:
+    """`runs`, or the reason that another page size would not mend."""
     reasons = [refusal(Cell.parse(f"{name}_distinct_p{page}"), device) for page in PAGES]
-    lasting = [reason for reason in reasons if reason and " takes " not in reason]
-    return "runs" if None in reasons else str((lasting or reasons)[0])
+    if None in reasons:
+        return "runs"
+    found = [reason for reason in reasons if reason]
+    lasting = [reason for reason in found if reason.kind != "shape"]
+    return str((lasting or found)[0])
 
 
 def _instruments(device: Device) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pagebench.harness.records.timing import Record, Samples
+    from pagebench.harness.records.timing import Samples, Timing
     from pagebench.harness.suites import Suite
     from pagebench.harness.workers.worker import Pool
 
@@ -97,12 +97,12 @@ class Refusals:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pagebench_cell" not in metafunc.fixturenames:
         return
-    suite = _suite(metafunc.config)
-    names = [cell.name for cell in suite.cells]
-    metafunc.parametrize("pagebench_cell", names, ids=names)
+    cells = _suite(metafunc.config).cells
+    metafunc.parametrize("pagebench_cell", cells, ids=[cell.name for cell in cells])
 
 
 def _suite(config: pytest.Config) -> Suite:
+    from pagebench.harness.errors import UserError
     from pagebench.harness.suites import find_suite
     from pagebench.kernels.device import find_device
 
@@ -110,7 +110,7 @@ def _suite(config: pytest.Config) -> Suite:
     try:
         named = config.getoption("suite", None)
         return find_suite(usual if named is None else named)
-    except ValueError as error:
+    except UserError as error:
         raise pytest.UsageError(str(error)) from error
 
 
@@ -153,23 +153,26 @@ def device_benchmark(benchmark: Any) -> Callable[..., Samples]:
     ) -> Samples:
         from pagebench.harness.timing.call import time_call
 
-        samples, extra = time_call(run, l2=l2, clock=clock, seconds=seconds)
-        REPLAY.replay(benchmark, samples, extra)
-        return samples
+        timed = time_call(run, l2=l2, clock=clock, seconds=seconds)
+        extra = {"clock": timed.clock, "l2": timed.l2, "floor_us": timed.samples.floor_us}
+        REPLAY.replay(benchmark, timed.samples, extra | {"device": timed.device})
+        return timed.samples
 
     return measure
 
 
-def extra_info(record: Record) -> dict[str, Any]:
-    """What a pytest-benchmark file should hold of a record beside the times."""
-    assert record.samples is not None
+def extra_info(timing: Timing) -> dict[str, Any]:
+    """What a pytest-benchmark file should hold of a record beside the times: plain data."""
+    from msgspec import to_builtins
+
+    assert timing.samples is not None
     return {
-        **record.axes,
-        "cell": record.cell,
-        "boundary": record.boundary,
-        "clock": record.clock,
-        "l2": record.l2,
-        "floor_us": record.samples.floor_us,
-        "resolved": dict(record.resolved),
-        "predicted": dict(record.predicted),
+        **to_builtins(timing.axes),
+        "cell": timing.cell,
+        "boundary": timing.boundary,
+        "clock": timing.clock,
+        "l2": timing.l2,
+        "floor_us": timing.samples.floor_us,
+        "resolved": dict(timing.resolved),
+        "predicted": to_builtins(timing.predicted) or {},
     }

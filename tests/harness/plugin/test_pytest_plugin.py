@@ -135,4 +135,4 @@ def test_the_fixture_refuses_a_state_there_is_not(pytester: pytest.Pytester) -> 
     pytester.makepyfile("def test_it(device_benchmark): device_benchmark(int, l2='tepid')")
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ValueError: l2 tepid: use cold or warm*"])
+    result.stdout.fnmatch_lines(["*UserError: l2 tepid: use cold or warm*"])

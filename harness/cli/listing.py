@@ -1,0 +1,61 @@
+"""The command that lists suites and cells. It loads no more than that takes."""
+
+from __future__ import annotations
+
+from pagebench.harness.cli.options import (
+    AsJson,
+    DeviceName,
+    KernelFile,
+    Names,
+    SuiteName,
+    device_and_kernel,
+    print_json,
+    wanted,
+)
+from pagebench.harness.show.text import plain
+from pagebench.harness.suites import SUITES, find_suite
+from pagebench.harness.timing.refuse import refusal
+from pagebench.kernels.device import Device
+from pagebench.kernels.registry import kernel_names
+
+
+def list_(
+    names: Names = None,
+    suite: SuiteName = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Suites, or the cells of one and whether they can run here."""
+    here = device_and_kernel(device, kernel)
+    if not names and not suite:
+        _list_suites(here, as_json)
+        return
+    cells = wanted(names, suite).cells
+    boundary = find_suite(suite).boundary if suite else "run"
+    reasons = {cell.name: refusal(cell, here, boundary) for cell in cells}
+    if as_json:
+        print_json(
+            {"cell": name, "runs": reason is None, "reason": reason}
+            for name, reason in reasons.items()
+        )
+        return
+    if suite:
+        print(f"{suite}: {find_suite(suite).question}")
+    rows = [(name, reason or "runs") for name, reason in reasons.items()]
+    print(plain(("cell", f"on {here.name}"), rows))
+
+
+def _list_suites(here: Device, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {"suite": suite.name, "question": suite.question, "cells": len(suite.cells)}
+            for suite in SUITES
+        )
+        return
+    rows = [(suite.name, str(len(suite.cells)), suite.question) for suite in SUITES]
+    print(plain(("suite", "cells", "question"), rows))
+    print(f"\nkernels: {', '.join(kernel_names())}\ndevice: {here}")
+
+
+COMMANDS = (list_,)

@@ -1,0 +1,67 @@
+"""The command that says what is on this machine, and how fast the suite itself is here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagebench.harness.cli.options import (
+    AsJson,
+    DeviceName,
+    device_and_kernel,
+    print_json,
+    say,
+)
+from pagebench.harness.errors import UserError
+from pagebench.harness.show.text import plain
+from pagebench.kernels.device import Device
+
+
+def doctor(
+    device: DeviceName = "auto",
+    speed: Annotated[
+        bool, typer.Option("--speed", help="measure how fast pagebench itself is")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="with --speed: append its records")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is here: device, driver, versions, kernels that run."""
+    from pagebench.harness.instruments.doctor import examine
+
+    if out and not speed:
+        raise UserError("--out goes with --speed")
+    here = device_and_kernel(device, None)
+    if speed:
+        _speed(here, out, as_json)
+        return
+    findings = examine(here)
+    if as_json:
+        print(json.dumps(findings))
+        return
+    for heading, found in findings.items():
+        rows = [(f"  {name}", str(value)) for name, value in found.items()]
+        print(heading)
+        print(plain(("", ""), rows).lstrip("\n"))
+
+
+def _speed(here: Device, out: Path | None, as_json: bool) -> None:
+    from pagebench.harness.instruments.speed import speeds
+    from pagebench.harness.records import store
+    from pagebench.harness.show.machine import speed_json
+
+    rows = []
+    for found in speeds(here, say):
+        kept = "kept" if found.is_kept else "over"
+        rows.append((found.what, f"{found.seconds:.3f}", f"{found.limit_s:.3f}", kept))
+        if out:
+            store.append(out, found)
+        if as_json:
+            print_json([speed_json(found)])
+    if not as_json:
+        print(plain(("the suite itself", "seconds", "limit", ""), rows))
+
+
+COMMANDS = (doctor,)

@@ -1,0 +1,106 @@
+"""The command that draws tables of what was timed and counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagebench.harness.cli.options import AsJson, print_json
+from pagebench.harness.errors import UserError
+from pagebench.harness.records import store
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.timing import Timing
+from pagebench.harness.show import timings as tables
+from pagebench.harness.show.text import plain, under_environments
+
+MOST_RICH_ROWS = 200  # beyond, a drawn table takes longer to draw than to read
+
+
+def report(
+    files: Annotated[list[Path], typer.Argument(help="results files", metavar="FILE")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
+    as_json: AsJson = False,
+    repeats: Annotated[
+        bool, typer.Option("--repeats", help="spread of medians over processes, and modes")
+    ] = False,
+    clocks: Annotated[bool, typer.Option("--clocks", help="one column a clock")] = False,
+) -> None:
+    """Tables of records: time, interval, GB/s, resolved kernel.
+
+    Counters have a table of their own, against today's predictions.
+    """
+    is_grouped = repeats or clocks
+    if (as_json and markdown) or (repeats and clocks) or (as_json and is_grouped):
+        raise UserError("choose one of --json and --markdown, and one of --repeats and --clocks")
+    stored = store.read(files, Timing, Counters)
+    timings, counted = stored.of(Timing), stored.of(Counters)
+    if not timings and (not counted or is_grouped):
+        raise UserError(_nothing_to_draw(stored, files))
+    if is_grouped:
+        _print_grouped(timings, repeats, markdown)
+        return
+    if timings:
+        _print_timings(timings, as_json, markdown)
+    if counted:
+        from pagebench.harness.cli.counting import print_counted
+
+        print_counted(counted, timings, as_json, markdown)
+
+
+def _nothing_to_draw(stored: store.Stored, files: Sequence[Path]) -> str:
+    where = ", ".join(map(str, files))
+    if not stored.kinds:
+        return f"no records in {where}"
+    wanted = "timings" if "counters" in stored.kinds else "timings or counters"
+    return f"no {wanted} in {where}: only {', '.join(sorted(stored.kinds))} records"
+
+
+def _print_timings(timings: Sequence[Timing], as_json: bool, markdown: bool) -> None:
+    if as_json:
+        from pagebench.harness.show.machine import timing_json
+
+        print_json(map(timing_json, timings))
+    elif markdown:
+        rows = [tables.cells_of(tables.row(timing)) for timing in timings]
+        _print_markdown(timings, tables.HEADINGS, rows)
+    else:
+        print_table(timings)
+
+
+def _print_grouped(timings: Sequence[Timing], repeats: bool, markdown: bool) -> None:
+    headings, rows = _repeats(timings) if repeats else tables.pivot(timings)
+    if markdown:
+        _print_markdown(timings, headings, rows)
+    else:
+        print(plain(headings, rows))
+
+
+def _repeats(timings: Sequence[Timing]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    rows = tables.repeats(timings)
+    if not rows:
+        raise UserError("no cell was measured in more than one process: use run --processes")
+    return tables.REPEAT_HEADINGS, rows
+
+
+def _print_markdown(
+    timings: Sequence[Timing], headings: Sequence[str], rows: Sequence[tuple[str, ...]]
+) -> None:
+    """Under the environments of what was measured."""
+    environments = (timing.environment for timing in timings if timing.samples)
+    print(under_environments(environments, headings, rows))
+
+
+def print_table(timings: Sequence[Timing]) -> None:
+    """On a terminal the command and under it the numbers; elsewhere one uncut line a record."""
+    rows = [tables.row(timing) for timing in timings]
+    if sys.stdout.isatty() and len(rows) <= MOST_RICH_ROWS:
+        print(tables.tall(rows))
+    else:
+        print(plain(tables.HEADINGS, map(tables.cells_of, rows)))
+
+
+COMMANDS = (report,)

@@ -1,0 +1,233 @@
+"""The commands that time: run and once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import msgspec
+import typer
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.cli.options import (
+    AsJson,
+    Boundary,
+    DeviceName,
+    KernelFile,
+    Names,
+    Out,
+    SuiteName,
+    chosen,
+    device_and_kernel,
+    print_json,
+    refuse_named,
+    results_path,
+    say,
+    wanted,
+)
+from pagebench.harness.cli.report import print_table
+from pagebench.harness.environment import commit
+from pagebench.harness.errors import UserError
+from pagebench.harness.records.timing import Timing
+from pagebench.harness.show.text import plural
+from pagebench.harness.suites import find_suite
+from pagebench.harness.timing.clocks.sampling import CLOCKS, L2_STATES
+from pagebench.harness.timing.options import (
+    BOUNDARIES,
+    USUAL_SECONDS,
+    Options,
+    default_options,
+)
+from pagebench.harness.workers.sweep import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOTHING,
+    Job,
+    Remaining,
+    exit_code,
+    jobs,
+    pending,
+    recorded,
+    sweep,
+)
+from pagebench.harness.workers.worker import Pool
+from pagebench.kernels.device import Device
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def run(
+    names: Names = None,
+    suite: SuiteName = None,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="skip what --out has")] = False,
+    device: DeviceName = "auto",
+    clock: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(CLOCKS)}; may be repeated")
+    ] = None,
+    l2: Annotated[list[str] | None, typer.Option(help="cold, warm; may be repeated")] = None,
+    boundary: Boundary = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="longest sampling a cell")
+    ] = USUAL_SECONDS,
+    processes: Annotated[
+        int, typer.Option(min=1, max=100, help="fresh processes, each a record")
+    ] = 1,
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Measure cells by name, of a suite, or those that words filter."""
+    if not names and not suite:
+        raise UserError("name a cell or a suite; `pagebench list` shows them")
+    if resume and out is None:
+        raise UserError("--resume needs --out FILE: the file to go on with")
+    here, asked = device_and_kernel(device, kernel), wanted(names, suite)
+    options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"))
+    options = replace(options, seconds=seconds, kernel_file=str(kernel) if kernel else None)
+    clocks = chosen("clock", clock, CLOCKS, options, here)
+    states = chosen("l2", l2, L2_STATES, options, here)
+    todo = jobs(asked.cells, options, clocks, states, processes, here)
+    if asked.named:
+        _refuse(todo)
+    path = results_path(out)
+    timings = _resumed(todo, path, here) if resume else _swept(todo, path, here)
+    if as_json:
+        from pagebench.harness.show.machine import timing_json
+
+        print_json(map(timing_json, timings))
+    else:
+        print_table(timings)
+        print(f"\n{plural(len(timings), 'record')} in {path}")
+    code = exit_code(timings)
+    if code == EXIT_NOTHING:
+        say(f"nothing was measured; the reasons are in {path}")
+    return code
+
+
+def _options(here: Device, boundary: str) -> Options:
+    if boundary not in BOUNDARIES:
+        raise UserError(f"boundary {boundary}: use {' or '.join(BOUNDARIES)}")
+    return default_options(here, boundary)
+
+
+def _refuse(todo: Sequence[Job]) -> None:
+    """A cell named outright that cannot run ends the command before anything is measured."""
+    for job in todo:
+        if job.refused:
+            raise UserError(f"{job.cell.name}: {job.refused}")
+
+
+def _resumed(wanted: list[Job], path: Path, here: Device) -> list[Timing]:
+    """Measure what is wanted and not there yet; the records of all that is wanted."""
+    before = recorded(wanted, path)
+    todo = pending(wanted, before)
+    say(f"{len(wanted) - len(todo)} of {len(wanted)} are in {path}")
+    commits = {timing.environment.commit for timing in before if timing.samples}
+    if commits - {commit()["commit"]}:
+        say("the file's records are of another commit; a new --out keeps them apart")
+    _swept(todo, path, here)
+    return recorded(wanted, path)
+
+
+def _swept(todo: Sequence[Job], path: Path, here: Device) -> list[Timing]:
+    """Measure all; progress on stderr."""
+    timings: list[Timing] = []
+    if not todo:
+        return timings
+    left = Remaining(len(todo))
+    kernel = todo[0].options.kernel_file
+    with _progress() as show, Pool(here, Path(kernel) if kernel else None) as pool:
+        try:
+            for timing in sweep(
+                todo, path, pool, lambda job, stage: show(f"{_label(job)}: {stage} ({left})")
+            ):
+                left.finish_one()
+                timings.append(timing)
+                if timing.status not in ("measured", "refused"):
+                    show(f"{timing.cell}: {timing.status}: {timing.reason}", keep=True)
+        except KeyboardInterrupt:
+            done = f"stopped; {plural(len(timings), 'new record')} in {path}"
+            show(f"{done}; go on with --resume --out {path}", keep=True)
+            raise
+    return timings
+
+
+def _label(job: Job) -> str:
+    options = job.options
+    process = f", process {options.process}" if options.process else ""
+    return f"{job.cell.name} [{options.clock}, {options.l2}{process}]"
+
+
+class _Show(Protocol):
+    """Shows a line of progress; with `keep` one that stays."""
+
+    def __call__(self, text: str, keep: bool = False) -> None: ...
+
+
+@contextmanager
+def _progress() -> Iterator[_Show]:
+    """One live line on a terminal; away from it, a plain line as each cell begins."""
+    if not sys.stderr.isatty():
+        yield _plain_progress()
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status("") as status:
+
+        def show(text: str, keep: bool = False) -> None:
+            if keep:
+                console.print(text, markup=False, highlight=False)
+            else:
+                status.update(text.replace("[", "\\["))
+
+        yield show
+
+
+def _plain_progress() -> _Show:
+    shown = ""
+
+    def show(text: str, keep: bool = False) -> None:
+        nonlocal shown
+        cell = text.partition(": ")[0]
+        if keep or cell != shown:
+            say(text)
+        shown = cell
+
+    return show
+
+
+# --- once -----------------------------------------------------------------------------------------
+
+
+def once(
+    names: Annotated[list[str], typer.Argument(help="cells by full name", metavar="NAME")],
+    launches: Annotated[int, typer.Option(min=1, help="calls of each cell")] = 1,
+    l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
+    device: DeviceName = "auto",
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="call the rest after one that failed, and exit 0")
+    ] = False,
+    kernel: KernelFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="it is JSON anyway")] = True,
+) -> int:
+    """Warm cells up and call them once, for a profiler to replay."""
+    from pagebench.harness.timing.once import call_once
+
+    here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))
+    chosen("l2", [l2], L2_STATES, default_options(here), here)
+    refuse_named(cells, here, default_options(here))
+    for called in call_once(cells, here, launches, l2):
+        print(json.dumps(msgspec.to_builtins(called)), flush=True)
+        if called.reason and not keep_going:
+            say(f"{called.status}: {called.cell}: {called.reason}")
+            return EXIT_NOTHING if called.status == "refused" else EXIT_FAILED
+    return EXIT_DONE
+
+
+COMMANDS = (run, once)
