@@ -1,62 +1,185 @@
-"""The layering: which folder may import which, and that importing costs no GPU library."""
+"""The layering: which room may import which, and that importing costs no GPU library."""
 
 from __future__ import annotations
 
-import ast
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fakes import ROOT
+from fakes import RESULTS, ROOT
+from house import imported, module_arrows, module_files, room_of
 
-MAY_IMPORT = {
-    "layouts": {"layouts"},
-    "kernels": {"kernels", "layouts"},
-    "profiles": {"profiles"},
-    "harness": {"harness", "kernels", "layouts", "profiles"},
-}
+# The import order: a room may import its own modules and those of rooms above it, anywhere in its
+# code. What measures stands before what judges, and what judges before what shows.
+ROOMS = (
+    "layouts",
+    "profiles",
+    "kernels",
+    "kernels/probes",
+    "kernels/xqa",
+    "kernels/flashinfer",
+    "kernels/triton",
+    "harness",
+    "harness/records",
+    "harness/timing/clocks",
+    "harness/timing",
+    "harness/workers",
+    "harness/counting",
+    "harness/judging",
+    "harness/instruments",
+    "harness/show",
+    "harness/study",
+    "harness/plugin",
+    "harness/cli",
+)
+# Arrows that the order would allow and the plan does not: tools and silicon know no layouts, what
+# is drawn is drawn from records, and a kernel of one family knows no other family.
+FAMILIES = ("kernels/probes", "kernels/xqa", "kernels/flashinfer", "kernels/triton")
+MEASURING = (
+    "pagebench.harness.timing.clocks.",
+    "pagebench.harness.timing.measure",
+    "pagebench.harness.workers.",
+)
+DRAWING = ("harness/show", "harness/study")
+MEASURES_FOR_A_STUDY = "pagebench.harness.study.measure"
+
 HEAVY = ("torch", "flashinfer", "triton", "scipy", "matplotlib", "pandas")
-FILES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
-
-
 DEVICE_KERNELS = (  # and the file that pytest collects
     *("pagebench.kernels.triton.kernels", "pagebench.kernels.probes.stream"),
     "pagebench.harness.plugin.cells",
 )
+FILES = module_files(ROOT)
 
 
-def name_of(path: Path) -> str:
-    return ".".join(("pagebench", *path.relative_to(ROOT).with_suffix("").parts))
+def upward(tree: Path) -> list[str]:
+    """Imports of a room that stands no earlier in the order, as `importer > imported`."""
+    return [f"{a} > {b}" for a, b in sorted(module_arrows(tree).edges) if _is_upward(a, b)]
 
 
-def imported(path: Path) -> list[str]:
-    """Modules that a file imports anywhere, as dotted names."""
-    names = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names.append(node.module or "")
-    return names
+def _is_upward(importer: str, taken: str) -> bool:
+    ours, theirs = room_of(importer), room_of(taken)
+    if ours == theirs:
+        return False
+    if {ours, theirs} <= set(FAMILIES) or ours == "profiles":
+        return True
+    return ROOMS.index(theirs) > ROOMS.index(ours)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_room_imports_only_the_rooms_it_may(path: Path) -> None:
-    rooms = {name.split(".")[1] for name in imported(path) if name.startswith("pagebench.")}
-    assert rooms <= MAY_IMPORT[path.relative_to(ROOT).parts[0]]
+def drawn_from_what_measures(tree: Path) -> list[str]:
+    """Imports of what measures in the rooms that draw, but for the one module that measures."""
+    return [
+        f"{importer} > {taken}"
+        for importer, taken in sorted(module_arrows(tree).edges)
+        if room_of(importer) in DRAWING and importer != MEASURES_FOR_A_STUDY
+        if taken.startswith(MEASURING)
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_room_is_imported_by_its_bare_name(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported(path)} & set(MAY_IMPORT)
+def test_every_room_stands_in_the_order() -> None:
+    assert {room_of(module) for module in FILES} == set(ROOMS)
+
+
+def test_a_room_imports_only_rooms_before_it() -> None:
+    assert upward(ROOT) == []
+
+
+def test_what_draws_imports_nothing_that_measures() -> None:
+    assert drawn_from_what_measures(ROOT) == []
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """This tree's rooms and what the layering test reads, elsewhere."""
+    for room in ("layouts", "profiles", "kernels", "harness", "tests"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("data"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def plant(tree: Path, file: str, line: str) -> None:
+    path = tree / file
+    path.write_text(path.read_text() + line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "arrow"),
+    [
+        ("harness/records/store.py", "import pagebench.harness.show.text", "harness.show.text"),
+        ("harness/judging/verdict.py", "from pagebench.harness.show import text",
+         "harness.show.text"),
+        ("layouts/shape.py", "def late():\n    from pagebench.kernels.device import CPU",
+         "kernels.device"),
+        ("profiles/metrics.py", "from pagebench.layouts.shape import Shape", "layouts.shape"),
+        ("kernels/xqa/loads.py", "import pagebench.kernels.triton.loads", "kernels.triton.loads"),
+        ("harness/cell.py", "if TYPE_CHECKING:\n    import pagebench.harness.records.store",
+         "harness.records.store"),
+    ],
+)  # fmt: skip
+def test_an_upward_import_is_found_wherever_it_is_written(
+    file: str, line: str, arrow: str, copied: Path
+) -> None:
+    before = upward(copied)
+    plant(copied, file, line)
+    importer = "pagebench." + file.removesuffix(".py").replace("/", ".")
+    assert set(upward(copied)) - set(before) == {f"{importer} > pagebench.{arrow}"}
+
+
+def test_a_table_that_imports_a_clock_is_found(copied: Path) -> None:
+    before = drawn_from_what_measures(copied)
+    line = "from pagebench.harness.timing.clocks import wall"
+    plant(copied, "harness/show/timings.py", line)
+    (found,) = set(drawn_from_what_measures(copied)) - set(before)
+    assert found == "pagebench.harness.show.timings > pagebench.harness.timing.clocks.wall"
+
+
+def test_make_check_fails_on_an_upward_import(copied: Path) -> None:
+    """By the very command that `make check` runs, in a tree that holds one."""
+    plant(copied, "harness/environment.py", "import pagebench.harness.cli.main")
+    words = [sys.executable, "-m", "pytest", "-q", "tests/test_imports.py", "-k", "only_rooms"]
+    done = subprocess.run(words, cwd=copied, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "pagebench.harness.environment > pagebench.harness.cli.main" in done.stdout
+
+
+@pytest.mark.parametrize("path", FILES.values(), ids=FILES)
+def test_imports_are_absolute_and_no_room_is_imported_by_its_bare_name(path: Path) -> None:
+    names = imported(path)
+    assert not [name for name in names if name.startswith(".")]
+    assert not {name.split(".")[0] for name in names} & {room.split("/")[0] for room in ROOMS}
+
+
+def loaded_by(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own; its last line names the heavy libraries it loaded."""
+    code += f"\nimport sys; print([m for m in {HEAVY} if m in sys.modules])"
+    command = [sys.executable, "-c", code, *words]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def test_importing_everything_but_device_kernels_loads_no_heavy_library() -> None:
-    modules = [name_of(path) for path in FILES if name_of(path) not in DEVICE_KERNELS]
-    code = f"import sys, importlib\nfor m in {modules}: importlib.import_module(m)\n"
-    code += f"print([m for m in {HEAVY} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    modules = [name for name in FILES if name not in DEVICE_KERNELS]
+    done = loaded_by(f"import importlib\nfor m in {modules}: importlib.import_module(m)")
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+VIEWERS = (
+    ("list",),
+    ("report", str(RESULTS / "cpu" / "smoke.jsonl")),
+    ("show", "xqa_shared_p16", str(RESULTS / "h200" / "make_ncu.jsonl")),
+    ("study", str(RESULTS / "cpu" / "smoke.jsonl"), "--out", "study.html"),
+)
+
+
+@pytest.mark.parametrize("words", VIEWERS, ids=lambda words: words[0])
+def test_what_only_shows_loads_no_torch(words: tuple[str, ...], in_tmp: Path) -> None:
+    code = (
+        "from pagebench.harness.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
+    )
+    done = loaded_by(code, *words)
+    assert done.returncode == 0, done.stderr
+    assert "torch" not in done.stdout.splitlines()[-1]
