@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
 from msgspec.structs import asdict
 
 from pagebench.harness.cell import Cell, moving_axes
@@ -22,6 +21,8 @@ from pagebench.harness.timing.change import LEAST_EFFECT
 from pagebench.harness.workers.interleave import Interleaved
 
 if TYPE_CHECKING:  # what is shipped is parsed when it is imported
+    import numpy as np
+
     from pagebench.harness.contrasts import Ladder
 
 MOST_MECHANISMS = 2
@@ -138,10 +139,10 @@ def candidates(counters: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, 
     """Counters that move, one for each direction of movement, with those that move alike."""
     found: dict[str, tuple[str, ...]] = {}
     for name, values in counters.items():
-        deltas = np.diff(values)
-        if not deltas.any():
+        deltas = _deltas(values)
+        if not any(deltas):
             continue
-        twin = next((k for k in found if _proportional(deltas, np.diff(counters[k]))), None)
+        twin = next((k for k in found if _proportional(deltas, _deltas(counters[k]))), None)
         if twin is None:
             found[name] = ()
         else:
@@ -149,16 +150,24 @@ def candidates(counters: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, 
     return found
 
 
-def _proportional(one: np.ndarray, other: np.ndarray) -> bool:
-    first, second = one / np.abs(one).max(), other / np.abs(other).max()
-    return bool(np.abs(first - second).max() <= ALIKE)
+def _deltas(values: Sequence[float]) -> list[float]:
+    """What each step of the knob adds."""
+    return [after - before for before, after in pairwise(values)]
+
+
+def _proportional(one: Sequence[float], other: Sequence[float]) -> bool:
+    most_of_one, most_of_other = (max(map(abs, deltas)) for deltas in (one, other))
+    shares = ((a / most_of_one, b / most_of_other) for a, b in zip(one, other, strict=True))
+    return all(abs(a - b) <= ALIKE for a, b in shares)
 
 
 def explain(
     steps: Sequence[Step], counters: Mapping[str, Sequence[float]], names: Sequence[str]
 ) -> Explanation:
     """The best costs of the named counters: by least squares, else any that fit."""
-    deltas = np.array([np.diff(counters[name]) for name in names], dtype=float).T
+    import numpy as np
+
+    deltas = np.array([_deltas(counters[name]) for name in names], dtype=float).T
     scale = np.abs(deltas).max(axis=0)
     scaled = deltas / scale
     ways = (way(steps, scaled) for way in (_least_squares, _least_worst))
@@ -179,6 +188,7 @@ def _fit(steps: Sequence[Step], deltas: np.ndarray, cost: np.ndarray) -> bool:
 
 def _least_squares(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
     """Costs, none negative, that miss the steps' middles least, in widths of their intervals."""
+    import numpy as np
     from scipy.optimize import nnls
 
     width = np.array([max((s.high_us - s.low_us) / 2, 1e-9) for s in steps])
@@ -192,6 +202,7 @@ def _least_worst(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray | None
 
     None where steps without width cannot all be met.
     """
+    import numpy as np
     from scipy.optimize import linprog
 
     below = np.array([[max(step.middle_us - step.low_us, 1e-9)] for step in steps])
