@@ -28,7 +28,7 @@ FLASHINFERS := 0.6.6 0.7.2.post1
 CELL ?=
 RUN ?=
 
-.PHONY: help install bench ncu study test check fix clean offline-bundle
+.PHONY: help install bench ncu study test check house fix clean offline-bundle
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
@@ -56,8 +56,11 @@ ncu: $(READY)  ## count a cell's device work: make ncu CELL=xqa_shared_p16 (or s
 study: $(READY)  ## measure this GPU and draw runs/study.html; or draw from records: make study RUN="FILES"
 	@$(ENTER) $(BIN)pagebench study $(or $(RUN),--measure)
 
+# Two processes, a file at a time each. Where there is a GPU they would time each other's work: one.
+WORKERS := $(if $(HAS_GPU),,-n 2 --dist loadfile)
+
 test: $(READY) $(FLASHINFERS:%=build/flashinfer/%/.ready)  ## run the tests
-	$(ENTER) $(BIN)pytest -q
+	$(ENTER) $(BIN)pytest -q $(WORKERS)
 
 # The real packages, unpacked beside each other: adapters' calls are bound against both.
 build/flashinfer/%/.ready: harness/instruments/offline.py | $(READY)
@@ -70,11 +73,17 @@ else
 	rm -f $(@D)/*.whl && touch $@
 endif
 
-check: $(READY) build/types  ## ruff, strict mypy and the layering test; changes nothing
+# The import order, the figure and its numbers, the schemas: what is written down of the code.
+HELD := tests/test_imports.py tests/test_house.py tests/harness/records/test_schema.py
+
+check: $(READY) build/types  ## ruff, strict mypy, layering, figure and schemas; changes nothing
 	$(BIN)ruff check .
 	$(BIN)ruff format --check .
 	$(BIN)mypy
-	$(BIN)pytest -q tests/test_imports.py
+	$(BIN)pytest -q $(HELD)
+
+house: $(READY)  ## count rooms, arrows and floors, and draw docs/house.svg
+	$(BIN)python tests/house.py
 
 fix: $(READY)  ## let ruff repair and format
 	$(BIN)ruff check --fix .
