@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import shlex
-import subprocess
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from fakes import H200
 from pagebench.harness.cell import Cell
-from pagebench.harness.environment import PAGEBENCH
-from pagebench.harness.records.timing import Block, Record, Samples
-from pagebench.harness.show import timings as report
+from pagebench.harness.environment import Environment
+from pagebench.harness.records.timing import Asked, Block, Predicted, Samples, Timing
+from pagebench.harness.show.machine import timing_json
+from pagebench.harness.show.text import markdown, plain
 from pagebench.harness.show.timings import (
     HEADINGS,
     Row,
-    as_json,
     cells_of,
     command,
-    fold,
-    markdown,
     notes,
     pivot,
-    plain,
     repeats,
     row,
     tall,
-    under_environments,
 )
-from pagebench.harness.timing.measure import Options, default_options
+from pagebench.harness.timing.options import Options, default_options
 from pagebench.harness.timing.stats import summarise
 from pagebench.kernels.device import CPU, Device
 
@@ -45,18 +38,41 @@ def samples(times: tuple[float, ...] = TIMES, floor: float = 1.0, *blocks: Block
     return Samples(times, floor, blocks or (Block(0, 1980, 3201),), "time")
 
 
-def record(time_us: tuple[float, ...] = TIMES, floor_us: float = 1.0, **changes: Any) -> Record:
-    made = Record(
-        NAME, "run", "events", "cold", "measured", Cell.parse(NAME).axes(), "now", "cuda",
-        samples=samples(time_us, floor_us),
-        resolved={"kernel": "mha_sm90", "splits": 4},
-        predicted={"distinct_kv_bytes": 33_554_432},
-        environment={"nominal_dram_gbps": 4800.0, "other_processes": 0},
-    )  # fmt: skip
-    return replace(made, **changes)
+def predicted(distinct_kv_bytes: int) -> Predicted:
+    return Predicted(
+        index_entries=0,
+        distinct_kv_bytes=distinct_kv_bytes,
+        read_kv_bytes=distinct_kv_bytes,
+        compulsory_bytes=distinct_kv_bytes,
+        flop=0,
+        device_bytes=distinct_kv_bytes,
+    )
 
 
-def refused() -> Record:
+ENVIRONMENT = Environment(nominal_dram_gbps=4800.0, other_processes=0)
+
+
+def record(time_us: tuple[float, ...] = TIMES, floor_us: float = 1.0, **changes: Any) -> Timing:
+    fields: dict[str, Any] = {
+        "cell": NAME,
+        "boundary": "run",
+        "clock": "events",
+        "l2": "cold",
+        "status": "measured",
+        "axes": Cell.parse(NAME).axes(),
+        "started": "now",
+        "device": "cuda",
+        "samples": samples(time_us, floor_us),
+        "resolved": {"kernel": "mha_sm90", "splits": 4},
+        "predicted": predicted(33_554_432),
+        "environment": ENVIRONMENT,
+    }
+    fields |= changes
+    fields.setdefault("asked", Asked(seconds=2.0, device=fields["device"]))
+    return Timing(**fields)
+
+
+def refused() -> Timing:
     return record(status="refused", reason="it has no pages of 3 | 5", samples=None)
 
 
@@ -89,22 +105,21 @@ def test_a_row_as_text_stands_in_the_order_of_the_headings() -> None:
 
 
 def test_a_low_bandwidth_keeps_two_digits() -> None:
-    slow = row(record(predicted={"distinct_kv_bytes": 1_199_000}))  # in 12 us
+    slow = row(record(predicted=predicted(1_199_000)))  # in 12 us
     assert cells_of(slow)[6] == "99.92"
-    assert cells_of(row(record(predicted={"distinct_kv_bytes": 1_200_000})))[6] == "100"
+    assert cells_of(row(record(predicted=predicted(1_200_000))))[6] == "100"
 
 
 @pytest.mark.parametrize(
-    "changes", [{"boundary": "plan", "l2": "warm", "clock": "wall"}, {"predicted": {}}]
+    "changes", [{"boundary": "plan", "l2": "warm", "clock": "wall"}, {"predicted": None}]
 )
 def test_planning_and_unknown_bytes_have_no_bandwidth(changes: dict[str, Any]) -> None:
     shown = row(record(**changes))
     assert (shown.gbps, shown.of_nominal, shown.time_us) == (None, None, 12.0)
 
 
-@pytest.mark.parametrize("environment", [{}, {"nominal_dram_gbps": None}])
-def test_without_a_nominal_bandwidth_there_is_no_share_of_it(environment: dict[str, Any]) -> None:
-    shown = row(record(environment=environment))
+def test_without_a_nominal_bandwidth_there_is_no_share_of_it() -> None:
+    shown = row(record(environment=Environment()))
     assert shown.of_nominal is None
     assert shown.gbps == pytest.approx(2796.2027)
 
@@ -117,9 +132,9 @@ def test_a_refused_cell_has_a_reason_and_no_number() -> None:
 
 
 def test_json_adds_what_identifies_the_measurement() -> None:
-    found = as_json(record(process=2))
+    found = timing_json(record(process=2))
     assert (found["process"], found["axes"]["page_size"]) == (2, 16)
-    assert found["predicted"] == {"distinct_kv_bytes": 33_554_432}
+    assert found["predicted"]["distinct_kv_bytes"] == 33_554_432
     assert {name: found[name] for name in ("time_us", "low_us", "high_us")} == {
         "time_us": 12.0, "low_us": 9.0, "high_us": 15.0}  # fmt: skip
 
@@ -131,7 +146,7 @@ TWO_MODES = tuple(100 + step / 10 for step in range(31)) + tuple(
 )
 
 
-def notes_of(made: Record) -> list[str]:
+def notes_of(made: Timing) -> list[str]:
     return notes(made, summarise(made.samples.time_us) if made.samples else None)
 
 
@@ -144,7 +159,7 @@ def test_a_time_under_ten_floors_is_noted(floor: float, found: list[str]) -> Non
     assert notes_of(record(floor_us=floor)) == found
 
 
-def with_blocks(*blocks: Block) -> Record:
+def with_blocks(*blocks: Block) -> Timing:
     return record(samples=samples(TIMES, 1.0, *blocks))
 
 
@@ -177,7 +192,7 @@ def test_a_clock_that_moved_by_more_than_2_per_cent_is_noted(
     ],
 )
 def test_other_processes_are_noted(others: int | None, found: list[str]) -> None:
-    assert notes_of(record(environment={"other_processes": others})) == found
+    assert notes_of(record(environment=Environment(other_processes=others))) == found
 
 
 @pytest.mark.parametrize(
@@ -189,8 +204,8 @@ def test_a_terminal_reads_one_split_and_more_splits(splits: int | str, said: str
 
 
 def test_all_notes_stand_in_one_cell() -> None:
-    noted = replace(with_blocks(Block(0, None, None, ("power cap",))),
-                    environment={"other_processes": 2})  # fmt: skip
+    throttled = samples(TIMES, 1.0, Block(0, None, None, ("power cap",)))
+    noted = record(samples=throttled, environment=Environment(other_processes=2))
     assert row(noted).note == "throttled (power cap); 2 other processes on the GPU"
 
 
@@ -235,82 +250,9 @@ def test_a_command_has_the_options_that_are_not_the_default(
 # --- Tables ---------------------------------------------------------------------------------------
 
 
-def test_markdown_escapes_pipes() -> None:
-    table = markdown(("a", "b"), [("1|2", "|"), ("", "x")])
-    assert table.split("\n") == ["| a | b |", "| --- | --- |", "| 1\\|2 | \\| |", "|  | x |"]
-
-
 def test_a_markdown_row_has_as_many_columns_as_headings() -> None:
     lines = markdown(HEADINGS, map(cells_of, map(row, (record(), refused())))).split("\n")
     assert {line.replace("\\|", "").count("|") for line in lines} == {len(HEADINGS) + 1}
-
-
-def test_plain_aligns_columns_and_leaves_out_those_that_say_nothing() -> None:
-    table = plain(("name", "empty", "n"), [("a", "", "1"), ("longer", "", "22")])
-    assert table == "name    n\na       1\nlonger  22"
-
-
-def test_plain_cuts_nothing() -> None:
-    long = "x" * 5000
-    assert plain(("a", "b"), [(long, "y")]).split("\n")[1] == f"{long}  y"
-
-
-def test_plain_shows_the_headings_of_an_empty_table() -> None:
-    assert plain(("a", "b"), []) == "a  b"
-
-
-@pytest.mark.parametrize(("columns", "is_upright"), [(13, False), (12, True)])
-def test_on_a_terminal_that_is_too_narrow_rows_stand_upright(
-    monkeypatch: pytest.MonkeyPatch, columns: int, is_upright: bool
-) -> None:
-    monkeypatch.setattr(report, "terminal_columns", lambda: columns)
-    table = plain(("a", "b", "c"), [("abc", "def", "ghi"), ("x", "", "y")])
-    upright = "abc\n    b: def\n    c: ghi\nx\n    c: y"
-    assert table == (upright if is_upright else "a    b    c\nabc  def  ghi\nx         y")
-
-
-def test_prose_is_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "terminal_columns", lambda: 12)
-    assert fold("  one two-three four_long_word", 4) == "  one\n    two-three\n    four_long_word"
-    monkeypatch.undo()
-    assert fold("  " + "word " * 400 + "end", 4).count("\n") == 0  # tests write to no terminal
-
-
-def lines_on_a_terminal(*words: str, columns: int = 100) -> list[str]:
-    """What pagebench prints where its output is a terminal of that width."""
-    reads, writes = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns)}
-    with subprocess.Popen([*PAGEBENCH, *words], stdout=writes, env=environment):
-        os.close(writes)
-        text = b""
-        try:
-            while found := os.read(reads, 4096):
-                text += found
-        except OSError:  # how Linux says that the other end was closed
-            pass
-    os.close(reads)
-    return text.decode().splitlines()
-
-
-@pytest.mark.parametrize("words", [
-    ["judge"], ["dose"], ["show", "xqa_shared_p16", "study.jsonl"], ["report", "counters.jsonl"],
-    ["report", "study.jsonl"], ["report", "clocks.jsonl", "--clocks"],
-    ["report", "repeats.jsonl", "--repeats"],
-])  # fmt: skip
-def test_no_line_is_wider_than_the_terminal(words: list[str]) -> None:
-    if not H200.exists():
-        pytest.skip("the records are not installed")
-    found = [str(H200 / word) if word.endswith("jsonl") else word for word in words]
-    lines = lines_on_a_terminal(*found)
-    assert len(lines) > 5
-    assert max(map(len, lines)) <= 100
-
-
-def test_an_imported_report_is_named_by_its_chip() -> None:
-    assert under_environments([{"capability": [9, 0]}], ("a",), []).splitlines()[0] == (
-        "- imported, GPU not named: gh100, capability 9.0; commit unknown"
-    )
-    assert under_environments([{}], ("a",), []).startswith("- an unknown device; commit unknown")
 
 
 def test_plain_keeps_a_column_that_one_row_fills() -> None:
@@ -340,7 +282,7 @@ def test_events_are_held_to_cupti_by_the_floor_and_one_per_cent(
 
 def test_events_of_the_same_calls_are_held_to_their_own_spans() -> None:
     other_process = record((115.0,), 2.0)
-    same = replace(samples((100.0, 110.0, 90.0), 0.1), events_us=(102.5, 112.4, 92.6),
+    same = structs.replace(samples((100.0, 110.0, 90.0), 0.1), events_us=(102.5, 112.4, 92.6),
                    events_floor_us=2.9)  # fmt: skip
     watched = record(clock="cupti", samples=same)  # fmt: skip
     headings, rows = pivot([other_process, watched])
