@@ -8,7 +8,7 @@ within 2 %.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # Compute capability to the chip whose table NVIDIA's tools use for it.
 CHIPS = {
@@ -22,6 +22,10 @@ CHIPS = {
 TOLERANCE = {"count": 0.0, "traffic": 0.002, "rate": 0.02}
 
 
+class ChipError(ValueError):
+    """A GPU whose counters are not mapped here; the message names those that are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """`ncu` is the name with its suffix; `elsewhere` gives other chips' name, None where absent."""
@@ -31,66 +35,185 @@ class Metric:
     kind: str
     meaning: str
     ncu: str
-    elsewhere: Mapping[str, str | None] = ()  # type: ignore[assignment]
+    elsewhere: Mapping[str, str | None] = field(default_factory=dict)
 
     def on(self, chip: str) -> str | None:
-        return dict(self.elsewhere).get(chip, self.ncu)
+        return self.elsewhere.get(chip, self.ncu)
 
 
 NO_TMA = dict.fromkeys(("ga100", "ga102", "ad102"))
 METRICS = (
-    Metric("instructions", "inst", "count", "warp instructions executed",
-           "smsp__inst_executed.sum"),
-    Metric("tensor_instructions", "inst", "count", "warp instructions of the tensor pipe",
-           "smsp__inst_executed_pipe_tensor.sum"),
-    Metric("fma_instructions", "inst", "count", "warp instructions of the FMA pipe",
-           "smsp__inst_executed_pipe_fma.sum"),
-    Metric("ldg", "inst", "count", "global loads to registers (LDG), predicated-off warps included",
-           "smsp__inst_executed_op_global_ld.sum"),
-    Metric("ldg_active", "inst", "count", "LDG that had a lane on",
-           "smsp__inst_executed_op_global_ld_pred_on_any.sum"),
-    Metric("ldgsts", "inst", "count", "global loads to shared memory (LDGSTS, cp.async)",
-           "smsp__inst_executed_op_ldgsts.sum"),
-    Metric("ldgsts_active", "inst", "count", "LDGSTS that had a lane on",
-           "smsp__inst_executed_op_ldgsts_pred_on_any.sum"),
-    Metric("tma", "inst", "count", "TMA loads: tensor and bulk copies to shared memory",
-           "smsp__inst_executed_op_tma_ld.sum", NO_TMA),
-    Metric("local_loads", "inst", "count", "local loads (LDL): spills, indexed register arrays",
-           "smsp__inst_executed_op_local_ld.sum"),
-    Metric("local_stores", "inst", "count", "local stores (STL)",
-           "smsp__inst_executed_op_local_st.sum"),
-    Metric("l1_requests", "request", "count", "L1 requests of global loads (LDG and LDGSTS)",
-           "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
-    Metric("l1_sectors", "sector", "count", "32-byte sectors those requests ask for",
-           "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
-    Metric("l2_requests", "request", "traffic", "L2 read requests from the SMs",
-           "lts__t_requests_srcunit_tex_op_read.sum"),
-    Metric("l2_sectors", "sector", "traffic", "L2 sectors read by the SMs",
-           "lts__t_sectors_srcunit_tex_op_read.sum"),
-    Metric("l2_hits", "sector", "traffic", "of them found in L2",
-           "lts__t_sectors_srcunit_tex_op_read_lookup_hit.sum"),
-    Metric("l2_misses", "sector", "traffic", "of them missed in L2",
-           "lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum"),
-    Metric("l2_hit_all_pct", "%", "rate",
-           "L2 hit rate of all sources; on big dies the link between L2 halves counts too",
-           "lts__t_sector_hit_rate.pct"),
-    Metric("l2_slice_pct", "%", "rate", "busiest stage of the L2 slices, share of its peak",
-           "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
-    Metric("dram_read_bytes", "byte", "traffic", "bytes read from DRAM", "dram__bytes_read.sum",
-           {"gb202": "dram__bytes_op_read.sum"}),
-    Metric("dram_write_bytes", "byte", "traffic", "bytes written to DRAM", "dram__bytes_write.sum",
-           {"gb202": "dram__bytes_op_write.sum"}),
-    Metric("dram_busy_pct", "%", "rate", "share of cycles the DRAM was busy, not of its bytes",
-           "dram__throughput.avg.pct_of_peak_sustained_elapsed"),
-    Metric("issue_pct", "%", "rate", "share of cycles a scheduler issued",
-           "smsp__issue_active.avg.pct_of_peak_sustained_active"),
-    Metric("tensor_pct", "%", "rate", "share of cycles the tensor pipe was busy",
-           "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"),
-    Metric("fma_pct", "%", "rate", "share of cycles the FMA pipe was busy",
-           "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"),
-    Metric("warps_pct", "%", "rate", "achieved occupancy: warps resident, share of the most",
-           "sm__warps_active.avg.pct_of_peak_sustained_active"),
-)  # fmt: skip
+    Metric(
+        "instructions", "inst", "count", "warp instructions executed", "smsp__inst_executed.sum"
+    ),
+    Metric(
+        "tensor_instructions",
+        "inst",
+        "count",
+        "warp instructions of the tensor pipe",
+        "smsp__inst_executed_pipe_tensor.sum",
+    ),
+    Metric(
+        "fma_instructions",
+        "inst",
+        "count",
+        "warp instructions of the FMA pipe",
+        "smsp__inst_executed_pipe_fma.sum",
+    ),
+    Metric(
+        "ldg",
+        "inst",
+        "count",
+        "global loads to registers (LDG), predicated-off warps included",
+        "smsp__inst_executed_op_global_ld.sum",
+    ),
+    Metric(
+        "ldg_active",
+        "inst",
+        "count",
+        "LDG that had a lane on",
+        "smsp__inst_executed_op_global_ld_pred_on_any.sum",
+    ),
+    Metric(
+        "ldgsts",
+        "inst",
+        "count",
+        "global loads to shared memory (LDGSTS, cp.async)",
+        "smsp__inst_executed_op_ldgsts.sum",
+    ),
+    Metric(
+        "ldgsts_active",
+        "inst",
+        "count",
+        "LDGSTS that had a lane on",
+        "smsp__inst_executed_op_ldgsts_pred_on_any.sum",
+    ),
+    Metric(
+        "tma",
+        "inst",
+        "count",
+        "TMA loads: tensor and bulk copies to shared memory",
+        "smsp__inst_executed_op_tma_ld.sum",
+        NO_TMA,
+    ),
+    Metric(
+        "local_loads",
+        "inst",
+        "count",
+        "local loads (LDL): spills, indexed register arrays",
+        "smsp__inst_executed_op_local_ld.sum",
+    ),
+    Metric(
+        "local_stores", "inst", "count", "local stores (STL)", "smsp__inst_executed_op_local_st.sum"
+    ),
+    Metric(
+        "l1_requests",
+        "request",
+        "count",
+        "L1 requests of global loads (LDG and LDGSTS)",
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    ),
+    Metric(
+        "l1_sectors",
+        "sector",
+        "count",
+        "32-byte sectors those requests ask for",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    ),
+    Metric(
+        "l2_requests",
+        "request",
+        "traffic",
+        "L2 read requests from the SMs",
+        "lts__t_requests_srcunit_tex_op_read.sum",
+    ),
+    Metric(
+        "l2_sectors",
+        "sector",
+        "traffic",
+        "L2 sectors read by the SMs",
+        "lts__t_sectors_srcunit_tex_op_read.sum",
+    ),
+    Metric(
+        "l2_hits",
+        "sector",
+        "traffic",
+        "of them found in L2",
+        "lts__t_sectors_srcunit_tex_op_read_lookup_hit.sum",
+    ),
+    Metric(
+        "l2_misses",
+        "sector",
+        "traffic",
+        "of them missed in L2",
+        "lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum",
+    ),
+    Metric(
+        "l2_hit_all_pct",
+        "%",
+        "rate",
+        "L2 hit rate of all sources; on big dies the link between L2 halves counts too",
+        "lts__t_sector_hit_rate.pct",
+    ),
+    Metric(
+        "l2_slice_pct",
+        "%",
+        "rate",
+        "busiest stage of the L2 slices, share of its peak",
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    Metric(
+        "dram_read_bytes",
+        "byte",
+        "traffic",
+        "bytes read from DRAM",
+        "dram__bytes_read.sum",
+        {"gb202": "dram__bytes_op_read.sum"},
+    ),
+    Metric(
+        "dram_write_bytes",
+        "byte",
+        "traffic",
+        "bytes written to DRAM",
+        "dram__bytes_write.sum",
+        {"gb202": "dram__bytes_op_write.sum"},
+    ),
+    Metric(
+        "dram_busy_pct",
+        "%",
+        "rate",
+        "share of cycles the DRAM was busy, not of its bytes",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    Metric(
+        "issue_pct",
+        "%",
+        "rate",
+        "share of cycles a scheduler issued",
+        "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    ),
+    Metric(
+        "tensor_pct",
+        "%",
+        "rate",
+        "share of cycles the tensor pipe was busy",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    ),
+    Metric(
+        "fma_pct",
+        "%",
+        "rate",
+        "share of cycles the FMA pipe was busy",
+        "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    ),
+    Metric(
+        "warps_pct",
+        "%",
+        "rate",
+        "achieved occupancy: warps resident, share of the most",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+    ),
+)
 
 LAUNCH = {
     "registers": "launch__registers_per_thread",
@@ -113,7 +236,7 @@ SINGLE_PASS = {
 
 
 def chip_of(capability: tuple[int, int]) -> str:
-    """The chip whose table holds; ValueError names those there are."""
+    """The chip whose table holds; ChipError names those there are."""
     if capability in CHIPS:
         return CHIPS[capability]
     major = [known for known in CHIPS if known[0] == capability[0]]
@@ -121,7 +244,7 @@ def chip_of(capability: tuple[int, int]) -> str:
         return CHIPS[max(major)]
     known = ", ".join(f"{a}.{b}" for a, b in CHIPS)
     asked = ".".join(map(str, capability))
-    raise ValueError(f"no counters are mapped for compute capability {asked}; for {known}")
+    raise ChipError(f"no counters are mapped for compute capability {asked}; for {known}")
 
 
 def names_on(chip: str, wanted: tuple[str, ...] | None = None) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pagebench.profiles import ncu
 from pagebench.profiles.ncu import NcuError
+from pagebench.profiles.ncu_page import COLUMNS, EXPORT, NVTX_COLUMN
 
 # A template's number is `(unsigned int)128` to the library and 128 to ncu.
 CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long)\)(?=-?\d)")
@@ -27,7 +28,7 @@ def csv_page(report: Path) -> str:
     except ImportError as error:
         raise NcuError(
             "an .ncu-rep is read by Nsight Compute or by ncu-report: install one of them (pip "
-            "install ncu-report), or where it was made " + ncu.EXPORT
+            "install ncu-report), or where it was made " + EXPORT
         ) from error
     try:
         actions = list(_actions(ncu_report.load_report(str(report))))
@@ -53,8 +54,8 @@ def _page(actions: list[Any]) -> str:
     }
     text = io.StringIO()
     page = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    page.writerow([*ncu.COLUMNS, "CC", ncu.NVTX_COLUMN, *metrics])
-    page.writerow([""] * (len(ncu.COLUMNS) + 2) + [units[name] for name in metrics])
+    page.writerow([*COLUMNS, "CC", NVTX_COLUMN, *metrics])
+    page.writerow([""] * (len(COLUMNS) + 2) + [units[name] for name in metrics])
     for action in actions:
         page.writerow([*_identity(action), *(_text(action, name) for name in metrics)])
     return text.getvalue()

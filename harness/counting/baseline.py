@@ -4,51 +4,74 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pagebench.harness.records.store import check_writable, make_folder_of
+from pagebench.harness.cell import Cell
+from pagebench.harness.errors import UserError
+from pagebench.harness.records import store
+from pagebench.harness.records.counters import Counters, Kernel
+from pagebench.harness.records.store import StoreError, check_writable, make_folder_of
 from pagebench.profiles.metrics import METRICS
 
 BASELINE_SCHEMA = 1
 COUNTS = tuple(metric.name for metric in METRICS if metric.kind == "count")
-REMEDY = "pagebench profile --save-baseline makes one"
-Counts = dict[str, dict[str, float]]
+REMEDY = "pagebench baseline save makes one"
+Counts = Mapping[str, Mapping[str, float]]  # by `chip cell kernel-symbol`, then by counter
 
 
-def counts_of(records: Iterable[dict[str, Any]]) -> Counts:
+def counts_of(records: Iterable[Counters]) -> dict[str, dict[str, float]]:
     """Stable counts by `chip cell kernel-symbol`: what a baseline holds.
 
     A kernel of a name that the call ran before bears its number, ` #2`.
     """
-    found: Counts = {}
+    found = {}
     for record in records:
         seen = Counter[str]()
-        for kernel in record["kernels"]:
-            seen[kernel["symbol"]] += 1
-            number = seen[kernel["symbol"]]
-            key = f"{_place(record)}{kernel['symbol']}{f' #{number}' if number > 1 else ''}"
-            found[key] = {
-                name: values[0]
-                for name, values in kernel["values"].items()
-                if name in COUNTS
-                and len(values) > 1
-                and len(set(values)) == 1
-                and values[0] is not None
-            }
+        for kernel in record.kernels:
+            seen[kernel.symbol] += 1
+            number = seen[kernel.symbol]
+            again = f" #{number}" if number > 1 else ""
+            found[f"{record.how.chip} {record.cell} {kernel.symbol}{again}"] = _repeated(kernel)
     return found
 
 
-def _place(record: dict[str, Any]) -> str:
-    return f"{record['how']['chip']} {record['cell']} "
+def _repeated(kernel: Kernel) -> dict[str, float]:
+    """Counts that were counted more than once, and equal each time."""
+    return {
+        name: values[0]
+        for name, values in kernel.values.items()
+        if name in COUNTS and len(values) > 1 and len(set(values)) == 1 and values[0] is not None
+    }
 
 
-def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
-    """Write the baseline; returns how many kernels it holds. ValueError where no count repeats."""
+def counted_before(
+    files: Sequence[Path], cells: Sequence[Cell] | None = None, *, all_of: Sequence[Cell] = ()
+) -> list[Counters]:
+    """The newest counters of each chip and cell in results files, of those `cells` alone if given.
+
+    UserError where there are none, or one of `all_of` has none.
+    """
+    newest = {
+        (each.how.chip, each.cell): each for each in store.read(files, Counters).of(Counters)
+    }
+    wanted = None if cells is None else {cell.name for cell in cells}
+    found = [each for each in newest.values() if wanted is None or each.cell in wanted]
+    missing = {cell.name for cell in all_of} - {each.cell for each in found}
+    if missing or not found:
+        of = f" of {', '.join(sorted(missing))}" if missing else ""
+        raise UserError(f"no counters{of} in {', '.join(map(str, files))}")
+    return found
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def save(path: Path, records: Iterable[Counters]) -> int:
+    """Write the baseline; returns how many kernels it holds. UserError where no count repeats."""
     counts = counts_of(records)
     if not any(counts.values()):
-        raise ValueError(f"{path}: not written, for no count was counted twice and repeats")
+        raise UserError(f"{path}: not written, for no count was counted twice and repeats")
     text = json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n"
     _write_whole(path, text)
     return len(counts)
@@ -56,13 +79,16 @@ def save(path: Path, records: Iterable[dict[str, Any]]) -> int:
 
 def _write_whole(path: Path, text: str) -> None:
     """All of it or nothing: a full disk must not cost the baseline that was there."""
-    make_folder_of(path)
-    part = _part(path)
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path.resolve())
-    finally:
-        part.unlink(missing_ok=True)
+        make_folder_of(path)
+        part = _part(path)
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(path.resolve())
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 def _part(path: Path) -> Path:
@@ -71,34 +97,27 @@ def _part(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def prepare(saved: Path | None, checked: Path | None) -> Counts | None:
-    """What is checked against, before anything is counted.
-
-    OSError or ValueError where a file cannot serve, or what is checked would be overwritten: the
-    next check would find no change.
-    """
-    if saved and checked and saved.resolve() == checked.resolve():
-        raise ValueError(
-            f"--save-baseline would overwrite what --check-baseline checks against: save to "
-            f"another file than {checked}"
-        )
-    for path in (saved, _part(saved)) if saved else ():
-        check_writable(path)
-    return load(checked) if checked else None
+def check_place(path: Path) -> None:
+    """UserError where a baseline could not be written there: before anything is counted."""
+    for each in (path, _part(path)):
+        try:
+            check_writable(each)
+        except OSError as error:
+            raise StoreError(f"{each}: {error.strerror}") from error
 
 
 def load(path: Path) -> Counts:
-    """Counts by kernel of a baseline file; ValueError if it is none."""
+    """Counts by kernel of a baseline file; UserError if it is none."""
     try:
         baseline = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}; {REMEDY}") from error
+        raise StoreError(f"{path}: {error.strerror}; {REMEDY}") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no baseline; {REMEDY}") from error
+        raise StoreError(f"{path} is no baseline; {REMEDY}") from error
     schema = baseline.get("schema") if isinstance(baseline, dict) else None
     counts = baseline.get("counts") if schema == BASELINE_SCHEMA else None
     if not _is_counts(counts):
-        raise ValueError(f"{path} is no baseline of schema {BASELINE_SCHEMA}; {REMEDY}")
+        raise StoreError(f"{path} is no baseline of schema {BASELINE_SCHEMA}; {REMEDY}")
     assert isinstance(counts, dict)
     return counts
 
@@ -111,18 +130,20 @@ def _is_counts(counts: object) -> bool:
     )
 
 
-def changes(kept: Counts, records: Iterable[dict[str, Any]]) -> list[str]:
-    """What differs from the baseline, a line each; ValueError where there is nothing to compare.
+# --- what changed ---------------------------------------------------------------------------------
+
+
+def changes(kept: Counts, records: Sequence[Counters]) -> list[str]:
+    """What differs from the baseline, a line each; UserError where there is nothing to compare.
 
     Of a cell that was counted every kernel and every count of the baseline must be there again: one
     that is missing, or no longer repeats, is a change.
     """
-    records = list(records)
     now = counts_of(records)
-    places = tuple(map(_place, records))
-    held = {key: counts for key, counts in kept.items() if key.startswith(places)}
+    places = {(record.how.chip, record.cell) for record in records}
+    held = {key: counts for key, counts in kept.items() if _place(key) in places}
     if not any(held.values()) and not now.keys() - held.keys():
-        raise ValueError("the baseline holds no count of what was counted")
+        raise UserError("the baseline holds no count of what was counted")
     changed = [
         f"{key}: {change}"
         for key in held.keys() & now.keys()
@@ -133,7 +154,12 @@ def changes(kept: Counts, records: Iterable[dict[str, Any]]) -> list[str]:
     return sorted(changed) + sorted(gone) + sorted(new)
 
 
-def _changed(kept: dict[str, float], now: dict[str, float]) -> list[str]:
+def _place(key: str) -> tuple[str, ...]:
+    """Chip and cell of a key, neither of which has a space."""
+    return tuple(key.split(" ", 2)[:2])
+
+
+def _changed(kept: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
     return [
         f"{name} was {count:,.0f} and "
         + (f"is {now[name]:,.0f}" if name in now else "is not counted, or does not repeat")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -139,6 +140,19 @@ def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
             if name in wanted:
                 found.append((path, _typed(value, where)))
     return Stored(tuple(found), frozenset(seen))
+
+
+def read_whole(paths: Iterable[Path], kind: type[SomeRecord]) -> list[SomeRecord]:
+    """Records of one kind, the newest last, and passed over those that are damaged or of a later
+    schema. StoreError for a file that is no results file."""
+    found: list[SomeRecord] = []
+    for path in paths:
+        for where, value in _objects(path):
+            known = codec.KINDS.get(codec.kind_of(value))
+            if known and known.record is kind:
+                with suppress(StoreError):
+                    found.append(cast(SomeRecord, _typed(value, where)))
+    return sorted(found, key=lambda each: each.date)
 
 
 def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

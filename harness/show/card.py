@@ -18,6 +18,7 @@ from pagebench.harness.records import store
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.select import Evidence, State, by_events, newest_timing
+from pagebench.harness.records.store import Stored
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.records.verdict import SameBinary
 from pagebench.harness.show import timings
@@ -62,12 +63,18 @@ class Against:
 # --- Joining --------------------------------------------------------------------------------------
 
 
-def joined(cell: str, files: Sequence[Path]) -> Card:
+def read_files(files: Sequence[Path]) -> Stored:
+    """All that cards are made of. StoreError for a file that cannot be read."""
+    return store.read(files, Timing, Counters, MeasuredCeilings)
+
+
+def joined(cell: str, files: Sequence[Path], found: Stored | None = None) -> Card:
     """The newest timing and counters of a cell in those files; UserError where there are none.
 
-    Counters of the timing's own GPU and state of the cache come first, then those of its model.
+    `found` is what they hold, where it was read before. Counters of the timing's own GPU and state
+    of the cache come first, then those of its model.
     """
-    found = store.read(files, Timing, Counters, MeasuredCeilings)
+    found = found or read_files(files)
     times = [each for each in found.of(Timing) if each.cell == cell]
     evidence = Evidence(tuple(found.of(Counters)), tuple(found.of(MeasuredCeilings)))
     timing = newest_timing(times)

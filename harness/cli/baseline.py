@@ -1,0 +1,102 @@
+"""The commands of load-count baselines: baseline save, baseline check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagebench.harness.cli.counting import Launches, count_cells
+from pagebench.harness.cli.options import (
+    DeviceName,
+    KernelFile,
+    Names,
+    Out,
+    SuiteName,
+    device_and_kernel,
+    say,
+    wanted,
+)
+from pagebench.harness.counting import baseline
+from pagebench.harness.counting.profile import Request
+from pagebench.harness.errors import UserError
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.show.text import plural
+
+group = typer.Typer(help="Counts that must not change: save them, or check against them.")
+Baseline = Annotated[Path, typer.Argument(help="the baseline", metavar="FILE")]
+Recorded = Annotated[
+    list[Path] | None,
+    typer.Option("--counters", help="results files with counters, instead of counting"),
+]
+
+
+@group.command("save")
+def save(
+    file: Baseline,
+    names: Names = None,
+    suite: SuiteName = None,
+    counters: Recorded = None,
+    out: Out = None,
+    launches: Launches = 2,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+) -> int:
+    """Write the exact counts of cells, which are counted for it or read with --counters."""
+    here = device_and_kernel(device, kernel)
+    baseline.check_place(file)
+    request = Request(here, launches, kernel_file=kernel)
+    records, has_lost = _records(names, suite, counters, out, request)
+    if has_lost:
+        say(f"{file}: not written, for not every cell was counted")
+        return 1
+    say(f"{plural(baseline.save(file, records), 'kernel')} in {file}")
+    return 0
+
+
+@group.command("check")
+def check(
+    file: Baseline,
+    names: Names = None,
+    suite: SuiteName = None,
+    counters: Recorded = None,
+    out: Out = None,
+    launches: Launches = 2,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+) -> int:
+    """Compare exact counts with a baseline: exit code 1 if one changed."""
+    here, kept = device_and_kernel(device, kernel), baseline.load(file)
+    request = Request(here, launches, kernel_file=kernel)
+    records, has_lost = _records(names, suite, counters, out, request)
+    changed = baseline.changes(kept, records) if records else []
+    for line in changed:
+        say(line)
+    if not changed and not has_lost:
+        say(f"every count is that of {file}")
+    return int(bool(changed) or has_lost)
+
+
+def _records(
+    names: list[str] | None,
+    suite: str | None,
+    files: Sequence[Path] | None,
+    out: Path | None,
+    request: Request,
+) -> tuple[list[Counters], bool]:
+    """Counters of the wanted cells, counted or of `files`, and whether cells were lost."""
+    if not files:
+        counted = count_cells(names, suite, out, request)
+        say(f"{plural(len(counted.records), 'record')} in {counted.path}")
+        return counted.records, counted.has_lost
+    if out:
+        raise UserError("--counters reads what was counted already: without --out")
+    if not names and not suite:
+        return baseline.counted_before(files), False
+    asked = wanted(names, suite)
+    return baseline.counted_before(files, asked.cells, all_of=asked.named), False
+
+
+GROUPS = {"baseline": group}

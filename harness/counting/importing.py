@@ -1,0 +1,88 @@
+"""Counters records of pages that ncu made elsewhere: a raw CSV page, or a report of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pagebench.harness.cell import Cell, CellNameError
+from pagebench.harness.counting.kernels import counters_of
+from pagebench.harness.counting.process import Told
+from pagebench.harness.counting.profile import COMPLAINTS
+from pagebench.harness.environment import Environment
+from pagebench.harness.errors import UserError, as_user_error
+from pagebench.harness.records.counters import Counters, How
+from pagebench.profiles import ncu_page
+from pagebench.profiles.counters import CountError
+from pagebench.profiles.metrics import chip_of, names_on
+from pagebench.profiles.ncu_page import EXPORT
+from pagebench.profiles.ncu_report import csv_page
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how a file begins that a shell of Windows wrote
+
+
+def import_file(path: Path) -> list[Counters]:
+    """Counters of a raw CSV page or an .ncu-rep; UserError, one line that begins with the file."""
+    with as_user_error(UserError, *COMPLAINTS, prefix=f"{path}: "):
+        return imported(_page(path))
+
+
+def _page(path: Path) -> str:
+    """The raw CSV page of a file: itself, or what ncu exports of a report."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(str(error.strerror)) from error
+    if path.suffix == ".ncu-rep":
+        return csv_page(path)
+    encoding = "utf-16" if content.startswith(UTF_16) else "utf-8-sig"
+    text = content.decode(encoding, errors="replace")
+    if "\0" in text:
+        raise UserError(
+            f"this is no text: a report is named .ncu-rep, and a page is what you {EXPORT}"
+        )
+    return text
+
+
+@as_user_error(*COMPLAINTS)
+def imported(text: str) -> list[Counters]:
+    """Counters of a raw CSV page; its NVTX ranges name the cells. UserError says what is wrong.
+
+    What a page cannot say is not there: the resolved kernel, so no LDG is predicted, and which
+    kernels the adapter would have promised.
+    """
+    capability = _capability(text)
+    chip = chip_of(capability)
+    rows = ncu_page.parse(text, names_on(chip))
+    cells = dict.fromkeys(cell for row in rows for cell in _cells_in(row.range_name))
+    if not cells:
+        raise UserError("no NVTX range here bears a cell's name: profile with `pagebench profile`")
+    environment = Environment(capability=capability)
+    records = []
+    for cell in cells:
+        symbols = [row.symbol for row in ncu_page.rows_of(rows, cell.name)]
+        how = How(chip=chip, launches=symbols.count(symbols[0]), imported=True)
+        with as_user_error(CountError, prefix=f"{cell.name}: "):
+            records.append(counters_of(cell, rows, Told(cell=cell.name), how, environment))
+    return records
+
+
+def _capability(text: str) -> tuple[int, int]:
+    """The compute capability in a raw page's CC column."""
+    _, _, rows = ncu_page.read_page(text)
+    match = re.fullmatch(r"(\d+)\.(\d+)", rows[0].get("CC", ""))
+    if not match:
+        raise UserError(f"this page has no compute capability (column CC): {EXPORT}")
+    return int(match[1]), int(match[2])
+
+
+def _cells_in(range_name: str) -> Iterator[Cell]:
+    """Cells whose canonical name stands in the name of a range, among other words."""
+    for word in re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", range_name):
+        try:
+            cell = Cell.parse(word)
+        except CellNameError:
+            continue
+        if cell.name == word:
+            yield cell

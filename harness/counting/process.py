@@ -1,0 +1,181 @@
+"""One profiled process: ncu runs it, and what it and ncu say becomes rows, words, or the reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pagebench.harness.progress import Progress
+from pagebench.profiles import ncu, ncu_page
+from pagebench.profiles.counters import KernelRow
+from pagebench.profiles.ncu import NcuError, Setting
+
+GRACE_S = 5  # in which ncu must end after it was asked to
+PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
+MOST_SAID = 300  # characters of a complaint
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process said of a cell (`timing.once`): what it called, or why it did not."""
+
+    cell: str
+    status: str | None = None
+    reason: str | None = None
+    resolved: Mapping[str, str | int | float | bool] = {}
+    symbols: tuple[str, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        return self.reason is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another cell took it down: it may be counted again."""
+        return self.status == "lost"
+
+
+class ProcessDied(NcuError):
+    """The profiled process ended with an error of its own; `told` is what it said before.
+
+    `silent` where it died without words, and only ncu says that it did.
+    """
+
+    def __init__(self, reason: str, told: Mapping[str, Told], *, silent: bool = False) -> None:
+        super().__init__(reason)
+        self.told = told
+        self.silent = silent
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """Kernels that ran between profiler start and stop, and by cell what the process said."""
+
+    rows: Sequence[KernelRow]
+    told: Mapping[str, Told]
+
+
+def profiled(
+    child: Sequence[str],
+    setting: Setting,
+    names: Mapping[str, str],
+    progress: Progress,
+    *,
+    cells: Sequence[str] = (),
+    keep: Path | None = None,
+) -> Profiled:
+    """Run `child` under ncu. `names` are the counters, ours to ncu's.
+
+    There are no rows where all the `cells` failed. `keep` is where the report is copied to.
+    NcuError where there are no counters, ProcessDied if the child is why.
+    """
+    tool = ncu.find_ncu()
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "cells.ncu-rep"
+        code, lines = _run(ncu.command(tool, setting, names.values(), report, child), progress)
+        told = {each.cell: each for each in _told(lines)}
+        if cells and all(cell in told and told[cell].has_failed for cell in cells):
+            return Profiled((), told)
+        if code or not report.exists():
+            raise _trouble(lines, told)
+        rows = ncu_page.parse(ncu.export_csv(tool, report), names)
+        if keep:
+            _keep(report, keep, progress)
+        return Profiled(rows, told)
+
+
+def _keep(report: Path, keep: Path, progress: Progress) -> None:
+    """Copy the report; what was counted stands where that fails."""
+    try:
+        shutil.copyfile(report, keep)
+    except OSError as error:
+        progress(f"--keep {keep}: {error.strerror}")
+
+
+# --- running ncu --------------------------------------------------------------------------------
+
+
+def _run(words: Sequence[str], progress: Progress) -> tuple[int, list[str]]:
+    """Run ncu and pass on what it is profiling: its exit status, and what it and the child said."""
+    lines = []
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        process_group=0,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if match := PROFILING.search(line):
+                progress(f"profiled {match[1]} in {match[2]} passes")
+        return process.wait(), lines
+    except BaseException:
+        _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End ncu and what it profiles, which are a process group of their own."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(GRACE_S)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+# --- what was said ------------------------------------------------------------------------------
+
+
+def _told(lines: Sequence[str]) -> Iterator[Told]:
+    """What the child said of each cell."""
+    for value in map(_json, lines):
+        if value and "cell" in value:
+            yield msgspec.convert(value, Told)
+
+
+def _json(line: str) -> dict[str, Any] | None:
+    """A line of the child's; None for other words, and for a line that its death cut off."""
+    try:
+        value = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _trouble(lines: Sequence[str], told: Mapping[str, Told]) -> NcuError:
+    """Why there are no counters, in one line: what ncu complains of, or the child's end.
+
+    That ncu saw no kernel follows from either, and is said where there is neither.
+    """
+    passed_over = ("==PROF==", '{"cell"')
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(passed_over)]
+    text, own = "\n".join(said), [line for line in said if not line.startswith("==")]
+    if known := ncu.explain("\n".join(line for line in said if ncu.NO_KERNELS not in line)):
+        return NcuError(known)
+    if errors := ncu.errors(text):
+        return ProcessDied(f"ncu: {errors[:MOST_SAID]}", told)
+    ended = [line.removeprefix("==ERROR== ") for line in said if ncu.ENDED in line]
+    if ended:
+        last = (own or ended)[-1][:MOST_SAID]
+        return ProcessDied(f"the profiled process failed: {last}", told, silent=not own)
+    if known := ncu.explain(text):
+        return NcuError(known)
+    return ProcessDied((said or ["ncu said nothing"])[-1][:MOST_SAID], told)

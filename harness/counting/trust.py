@@ -1,0 +1,60 @@
+"""Which counters may be built on: the newest calibration of a GPU and ncu says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pagebench.harness.cell import Cell
+from pagebench.harness.counting.profile import Request, profile
+from pagebench.harness.environment import Environment
+from pagebench.harness.progress import Progress
+from pagebench.harness.records import store
+from pagebench.harness.records.calibration import Calibration
+from pagebench.harness.records.counters import Counters, How
+from pagebench.kernels.device import Device
+
+CALIBRATIONS = Path("runs/calibration.jsonl")
+
+
+def newest(
+    gpu: str | None, ncu: str | None, files: Sequence[Path] = (CALIBRATIONS,)
+) -> Calibration | None:
+    """The newest calibration of that GPU model and ncu version, if there is one.
+
+    Records that are damaged, or of another pagebench, are passed over.
+    """
+    found = store.read_whole([path for path in files if path.exists()], Calibration)
+    mine = [each for each in found if (each.gpu, each.ncu) == (gpu, ncu)]
+    return mine[-1] if mine else None
+
+
+def calibration_of(environment: Environment, how: How, progress: Progress) -> Calibration | None:
+    """The newest that holds for what was counted so; `progress` is told where there is none."""
+    found = newest(environment.gpu, how.ncu)
+    if found is None:
+        progress("counters are not calibrated on this GPU and ncu: pagebench calibrate")
+    return found
+
+
+def without_distrusted(counted: Sequence[Counters], progress: Progress) -> list[Counters]:
+    """Less what the newest calibration found wrong. All are of one GPU and one ncu."""
+    if not counted:
+        return []
+    calibration = calibration_of(counted[0].environment, counted[0].how, progress)
+    if calibration is None:
+        return list(counted)
+    wrong = calibration.distrusted
+    return [replace(each.without(wrong), calibrated=True) for each in counted]
+
+
+def counted_and_trusted(
+    cells: Sequence[Cell], device: Device, progress: Progress
+) -> list[Counters]:
+    """All counters of the cells, less those that the newest calibration found wrong.
+
+    UserError says what to do.
+    """
+    return without_distrusted(profile(cells, Request(device), progress), progress)

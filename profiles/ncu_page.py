@@ -1,0 +1,103 @@
+"""The raw CSV page of Nsight Compute: rows by column name, units checked, numbers read.
+
+The second row holds units; numbers may carry thousands separators. Facts: the CLI guide of ncu
+2024.1 to 2025.3.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+
+from pagebench.profiles.counters import KernelRow
+from pagebench.profiles.metrics import LAUNCH, PASSES, metric
+from pagebench.profiles.ncu import NcuError, explain
+
+NVTX_COLUMN = "Push/Pop_Range"
+COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
+EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
+NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
+THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another locale's thousands
+MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
+
+
+def parse(text: str, names: Mapping[str, str]) -> list[KernelRow]:
+    """Rows of a raw CSV page. `names` maps ours to ncu's.
+
+    NcuError where there are no kernels or none of our counters, or the page is not in base units
+    and the C locale.
+    """
+    header, units, rows = read_page(text)
+    if not set(header) & set(names.values()):
+        raise NcuError("this page holds none of our counters: profile with `pagebench profile`")
+    _check_units(dict(zip(header, units, strict=True)), names)
+    nvtx = next((column for column in header if NVTX_COLUMN in column), None)
+    return [_row(row, names, nvtx) for row in rows]
+
+
+def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
+    """Header, units and rows of a raw CSV page; NcuError where it is none or has no kernels."""
+    lines = [line for line in text.splitlines() if line.startswith(('"', "ID,"))]
+    try:
+        table = list(csv.reader(lines, strict=True))
+    except csv.Error as error:
+        raise NcuError("a row of this page is cut off: " + EXPORT) from error
+    header = table[0] if table else []
+    missing = [column for column in COLUMNS if column not in header]
+    if len(table) < 3 or missing:
+        raise NcuError(explain(text) or "this is no raw CSV page of ncu with kernels: " + EXPORT)
+    if any(line[0] == header[0] for line in table[1:]):
+        raise NcuError("several pages in one file: import each by itself")
+    if any(len(line) != len(header) for line in table[1:]):
+        raise NcuError("a row of this page is cut off: " + EXPORT)
+    return header, table[1], [dict(zip(header, line, strict=True)) for line in table[2:]]
+
+
+def _check_units(units: Mapping[str, str], names: Mapping[str, str]) -> None:
+    for ours, column in names.items():
+        wanted = metric(ours).unit
+        if units.get(column, wanted) not in (wanted, ""):
+            raise NcuError(f"{column} is in {units[column]}, not {wanted}: {EXPORT}")
+
+
+def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> KernelRow:
+    passes = number(row.get(PASSES, ""))
+    return KernelRow(
+        symbol=row["Kernel Name"],
+        grid=row["Grid Size"],
+        block=row["Block Size"],
+        launch={ours: number(row.get(column, "")) for ours, column in LAUNCH.items()},
+        values={ours: _value(ours, row[column]) for ours, column in names.items() if column in row},
+        passes=None if passes is None else int(passes),
+        range_name=row.get(nvtx, "") if nvtx else "",
+    )
+
+
+def _value(ours: str, text: str) -> float | None:
+    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %.
+
+    None where there is no digit: what ncu could not count is `n/a`, `(!) n/a`, `nan` and the like.
+    """
+    value, kind = number(text), metric(ours)
+    if value is None:
+        possible = not re.search(r"\d", text)
+    elif kind.unit == "%":
+        possible = 0 <= value <= MOST_PER_CENT
+    else:
+        possible = value >= 0 and value.is_integer() and not THREE_DECIMALS.search(text)
+    if not possible:
+        raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")
+    return value
+
+
+def number(text: str) -> float | None:
+    """A number of ncu's in the C locale; None for `n/a`, nothing and what is no number."""
+    text = text.strip()
+    return float(text.replace(",", "")) if NUMBER.fullmatch(text) else None
+
+
+def rows_of(rows: Sequence[KernelRow], cell: str) -> list[KernelRow]:
+    """Rows inside the NVTX range that bears the cell's name."""
+    pattern = re.compile(rf"(?<![a-z0-9_]){re.escape(cell)}(?![a-z0-9_])")
+    return [row for row in rows if pattern.search(row.range_name)]
