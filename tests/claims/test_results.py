@@ -6,17 +6,22 @@ import re
 import subprocess
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from fakes import H200, ROOT, pagebench
 from pagebench.harness.contrasts import CONTRASTS
-from pagebench.harness.judging.dose import Step
-from pagebench.harness.judging.ladder import conclusion
+from pagebench.harness.judging.dose import conclude
 from pagebench.harness.records import store
-from pagebench.harness.records.timing import Record
+from pagebench.harness.records.ceilings import MeasuredCeilings
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.dose import Dose
+from pagebench.harness.records.planted import Planted, PlantedLoads, PlantedWait
+from pagebench.harness.records.select import SomeRecord
+from pagebench.harness.records.speed import Speed
+from pagebench.harness.records.timing import Timing
+from pagebench.harness.records.verdict import Change, Verdict
 from pagebench.harness.show import timings as report
 from pagebench.harness.study import page as study_page
 from pagebench.harness.study.read import read as read_study
@@ -26,8 +31,12 @@ from pagebench.harness.suites import find_suite
 README = (ROOT / "README.md").read_text()
 
 
-def records(name: str) -> list[Record]:
-    return list(store.read([H200 / f"{name}.jsonl"]))
+def kind_of(kind: type[SomeRecord], name: str) -> list[SomeRecord]:
+    return store.read([H200 / f"{name}.jsonl"], kind).of(kind)
+
+
+def records(name: str) -> list[Timing]:
+    return kind_of(Timing, name)
 
 
 def medians(name: str, clock: str = "events") -> dict[str, float]:
@@ -47,12 +56,13 @@ def readme_rows(name: str) -> list[list[str]]:
 
 
 def test_the_readmes_page_sizes_are_the_studys_ladders() -> None:
-    lines = store.read_kind([H200 / "study.jsonl"], "dose")
-    dose = {line["regime"]: line for line in lines}
-    times = [[f"{middle:.2f}" for _, middle, _ in dose[regime]["time_us"]]
-             for regime in ("shared", "short", "distinct")]  # fmt: skip
+    dose = doses("study")
+    times = [
+        [f"{us.middle_us:.2f}" for us in dose[regime].times]
+        for regime in ("shared", "short", "distinct")
+    ]
     counted = [
-        [f"{value:,.0f}" for value in dose["distinct"]["counters"][name]]
+        [f"{value:,.0f}" for value in dose["distinct"].counters[name]]
         for name in ("ldg", "local_loads")
     ]
     assert readme_rows("pages") == times + counted
@@ -70,19 +80,27 @@ def test_the_readmes_card_is_what_the_command_prints() -> None:
 STUDIES = ("study", "study_other_gpu", "study_third_gpu")
 
 
-def verdicts(name: str) -> dict[str, dict[str, Any]]:
-    lines = store.read_kind([H200 / f"{name}.jsonl"], "verdict")
-    return {line["contrast"]: line for line in lines}
+def verdicts(name: str) -> dict[str, Verdict]:
+    return {verdict.contrast: verdict for verdict in kind_of(Verdict, name)}
+
+
+def time_of(name: str, contrast: str) -> Change:
+    time = verdicts(name)[contrast].time
+    assert time
+    return time
 
 
 def ratios(contrast: str) -> list[float]:
     """B over A of the three studies, a GPU each."""
-    return [verdicts(name)[contrast]["time"]["ratio"] for name in STUDIES]
+    return [time_of(name, contrast).ratio for name in STUDIES]
 
 
 def test_the_three_studies_are_of_three_gpus() -> None:
-    uuids = {line["environment"]["uuid"] for name in STUDIES
-             for line in store.read_kind([H200 / f"{name}.jsonl"], "ceilings")}  # fmt: skip
+    uuids = {
+        ceilings.environment.uuid
+        for name in STUDIES
+        for ceilings in kind_of(MeasuredCeilings, name)
+    }
     assert len(uuids) == 3
 
 
@@ -90,24 +108,23 @@ def test_the_readmes_verdicts_are_the_studys() -> None:
     found = verdicts("study")
     expected = []
     for contrast in CONTRASTS:
-        line = found[contrast.name]
-        time = line["time"]
-        ratio = f"{time['ratio']:.4f} [{time['low']:.4f}, {time['high']:.4f}]"
+        verdict, time = found[contrast.name], time_of("study", contrast.name)
+        ratio = f"{time.ratio:.4f} [{time.low:.4f}, {time.high:.4f}]"
         others = ", ".join(f"{ratio:.4f}" for ratio in ratios(contrast.name)[1:])
-        expected.append([line["predicted"], line["verdict"], ratio, others])
+        expected.append([verdict.predicts, verdict.word, ratio, others])
     assert readme_rows("verdicts") == expected
 
 
-def doses(name: str) -> dict[str, dict[str, Any]]:
-    lines = store.read_kind([H200 / f"{name}.jsonl"], "dose")
-    return {line["regime"]: line | conclusion([Step(*step) for step in line["steps_us"]],
-                                              line["counters"]) for line in lines}  # fmt: skip
+def doses(name: str) -> dict[str, Dose]:
+    return {dose.regime: dose for dose in kind_of(Dose, name)}
 
 
 def busy(name: str, cell: str, counter: str) -> float:
-    counted = {r["cell"]: r for r in store.read_kind([H200 / f"{name}.jsonl"], "counters")}
-    (kernel,) = counted[cell]["kernels"]
-    return float(np.median(kernel["values"][counter]))
+    counted = {counters.cell: counters for counters in kind_of(Counters, name)}
+    (kernel,) = counted[cell].kernels
+    median = kernel.median(counter)
+    assert median
+    return median
 
 
 def test_what_the_readme_says_of_xqas_pages_is_in_three_studies() -> None:
@@ -119,51 +136,60 @@ def test_what_the_readme_says_of_xqas_pages_is_in_three_studies() -> None:
         assert 88.5 < busy(name, small, "l2_slice_pct") < 90
         assert busy(name, large, "dram_busy_pct") > 85
         shared = doses(name)["shared"]
-        assert (shared["follows"], shared["untested"]) == ([], [])
-        assert shared["counters"]["ldg"][1] > 1.9 * shared["counters"]["ldg"][2]
-        assert 34 < -shared["steps_us"][0][1] < 38
-        assert 0.3 < -shared["steps_us"][1][1] < 1.45
+        found = conclude(shared)
+        assert (found.follows, found.untested) == ((), ())
+        assert shared.counters["ldg"][1] > 1.9 * shared.counters["ldg"][2]
+        assert 34 < -shared.steps[0].middle_us < 38
+        assert 0.3 < -shared.steps[1].middle_us < 1.45
 
 
 def test_what_the_time_of_distinct_pages_follows_is_not_tested_by_four_of_them() -> None:
-    found = {name: doses(name)["distinct"] for name in STUDIES}
-    assert all(each["follows"] == [] for each in found.values())
-    untested = [each["untested"] for each in found.values()]
-    assert untested[0] == untested[2] == [["local_loads"]]
-    assert ["ldg", "local_loads"] in untested[1]
+    found = [conclude(doses(name)["distinct"]) for name in STUDIES]
+    assert all(each.follows == () for each in found)
+    untested = [each.untested for each in found]
+    assert untested[0] == untested[2] == (("local_loads",),)
+    assert ("ldg", "local_loads") in untested[1]
     assert not any(len(names) == 1 for names in untested[1])
 
 
 def test_what_the_readme_says_of_flashinfer_is_in_three_studies() -> None:
     assert all(0.0105 < ratio - 1 < 0.0155 for ratio in ratios("scatter"))
     for name in STUDIES:
-        assert verdicts(name)["scatter"]["work"]["changed"] == {}
-        assert verdicts(name)["negative"]["verdict"] == "absent"
-    binds = {line["contrast"]: line["path"]["binding"] for name in STUDIES
-             for line in read_study([H200 / f"{name}.jsonl"]).verdicts
-             if line["contrast"] == "identity"}  # fmt: skip
-    assert binds == {"identity": "DRAM"}
+        work = verdicts(name)["scatter"].work
+        assert work
+        assert work.changed == {}
+        assert verdicts(name)["negative"].word == "absent"
+    identity = [
+        judged
+        for name in STUDIES
+        for judged in read_study([H200 / f"{name}.jsonl"]).judged()
+        if judged.verdict.contrast == "identity"
+    ]
+    assert len(identity) == len(STUDIES)
+    assert all(judged.path and judged.path.binding == ("DRAM",) for judged in identity)
 
 
 def test_l2_slices_and_dram_are_as_busy_in_all_that_streams_but_xqas_small_pages() -> None:
     for name in (*STUDIES, "counters"):
-        for line in store.read_kind([H200 / f"{name}.jsonl"], "counters"):
-            values = line["kernels"][0]["values"]
-            streams = line["predicted"]["distinct_kv_bytes"] > 5e8
-            if streams and line["axes"]["sharing"] == "distinct" and "l2_slice_pct" in values:
-                slices, dram = (np.median(values[n]) for n in ("l2_slice_pct", "dram_busy_pct"))
-                small = line["axes"]["kernel"] == "xqa" and line["axes"]["page_size"] < 64
-                planted = line["axes"].get("planted_loads") == 64
-                assert (abs(slices - dram) < 5) is not (small or planted), line["cell"]
+        for counters in kind_of(Counters, name):
+            axes, kernel = counters.axes, counters.kernels[0]
+            streams = counters.predicted.distinct_kv_bytes > 5e8
+            if streams and axes.sharing == "distinct" and "l2_slice_pct" in kernel.values:
+                slices, dram = (kernel.median(n) for n in ("l2_slice_pct", "dram_busy_pct"))
+                small = axes.kernel == "xqa" and axes.page_size < 64
+                planted = axes.planted_loads == 64
+                assert slices is not None
+                assert dram is not None
+                assert (abs(slices - dram) < 5) is not (small or planted), counters.cell
 
 
 def test_distinct_kvs_intervals_do_not_all_overlap() -> None:
-    times = [verdicts(name)["vanishing"]["time"] for name in STUDIES]
-    assert max(time["low"] for time in times) > min(time["high"] for time in times)
+    times = [time_of(name, "vanishing") for name in STUDIES]
+    assert max(time.low for time in times) > min(time.high for time in times)
 
 
 def test_the_readmes_number_of_processes() -> None:
-    processes = {line["time"]["processes"] for line in verdicts("study").values()}
+    processes = {time_of("study", contrast).processes for contrast in verdicts("study")}
     assert processes == {4, 6, 8}
 
 
@@ -176,12 +202,12 @@ def test_the_study_took_less_than_ten_minutes() -> None:
 
 
 def test_the_studys_planted_effects_were_all_found() -> None:
-    (record,) = store.read_kind([H200 / "study.jsonl"], "planted")
-    assert record["found_all"]
-    loads = [row for row in record["rows"] if row["instrument"] == "counter (LDG)"]
-    assert [row["found"] for row in loads] == [row["planted"] for row in loads] == [131072, 8388608]
-    (spin,) = [row for row in record["rows"] if row["instrument"] == "clock (us)"]
-    assert spin["low"] <= spin["planted"] == 2.5 <= spin["high"]
+    (record,) = kind_of(Planted, "study")
+    assert record.found_all
+    loads = [row for row in record.rows if isinstance(row, PlantedLoads)]
+    assert [row.found for row in loads] == [row.planted for row in loads] == [131072, 8388608]
+    (wait,) = [row for row in record.rows if isinstance(row, PlantedWait)]
+    assert wait.low <= wait.planted == 2.5 <= wait.high
 
 
 TABLES = sorted(path for path in H200.parent.glob("*/*.md") if path.stem != "study")
@@ -216,12 +242,12 @@ def test_every_suite_is_recorded_whole(suite: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(H200.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_records_hold_their_environment_and_no_host(path: Path) -> None:
-    for record in store.read([path]):
+    for record in store.read([path], Timing).of(Timing):
         if record.status == "measured":
-            assert record.environment["gpu"] == "NVIDIA H200"
-            assert record.environment["driver"]
-            assert record.environment["commit"]
-            assert record.environment["dirty"] is False
+            assert record.environment.gpu == "NVIDIA H200"
+            assert record.environment.driver
+            assert record.environment.commit
+            assert record.environment.dirty is False
         assert "host" not in str(record.environment)
 
 
@@ -282,25 +308,26 @@ def test_medians_of_five_processes_agree_as_the_log_says(
 
 @pytest.mark.parametrize("device", ["h200", "cpu"])
 def test_the_suite_kept_its_own_speed_limits(device: str) -> None:
-    lines = list(store.read_kind([H200.parent / device / "speed.jsonl"], "speed"))
+    lines = store.read([H200.parent / device / "speed.jsonl"], Speed).of(Speed)
     assert len(lines) == 5
-    assert all(line["seconds"] <= line["limit_s"] for line in lines)
+    assert all(line.seconds <= line.limit_s for line in lines)
 
 
 def test_a_card_takes_less_than_thirty_seconds() -> None:
     """`make ncu CELL=xqa_shared_p16` with its module built: the profiled process, and the whole."""
-    (card,) = store.read_kind([H200 / "make_ncu.jsonl"], "counters")
-    assert (card["cell"], card["how"]["cells"]) == ("xqa_shared_p16", 1)
-    assert card["how"]["elapsed_s"] < 30
-    assert [kernel["passes"] for kernel in card["kernels"]] == [6]
-    lines = store.read_kind([H200 / "speed_other_host.jsonl"], "speed")
-    (line,) = [line for line in lines if line["what"] == "pagebench profile xqa_shared_p16"]
-    assert line["seconds"] < 30
+    (card,) = kind_of(Counters, "make_ncu")
+    assert (card.cell, card.how.cells) == ("xqa_shared_p16", 1)
+    assert card.how.elapsed_s is not None
+    assert card.how.elapsed_s < 30
+    assert [kernel.passes for kernel in card.kernels] == [6]
+    lines = kind_of(Speed, "speed_other_host")
+    (line,) = [line for line in lines if line.what == "pagebench profile xqa_shared_p16"]
+    assert line.seconds < 30
 
 
 def test_on_another_host_listing_a_suite_took_a_little_longer_than_it_may() -> None:
-    lines = store.read_kind([H200 / "speed_other_host.jsonl"], "speed")
-    over = [(line["what"], line["seconds"]) for line in lines if line["seconds"] > line["limit_s"]]
+    lines = kind_of(Speed, "speed_other_host")
+    over = [(line.what, line.seconds) for line in lines if line.seconds > line.limit_s]
     assert over == [("pagebench list --suite pages", 0.5065)]
 
 
