@@ -92,9 +92,9 @@ def _waited(seconds: float, device: Device) -> Speed:
 
 def _time(suite: Suite, bench: Bench) -> None:
     options = default_options(bench.device, suite.boundary)
-    todo = jobs(suite.cells, options, [options.clock], [options.l2], 1)
+    todo = jobs(suite.cells, options, [options.clock], [options.l2], 1, bench.device)
     with Pool(bench.device) as pool:
-        swept = sweep(todo, bench.out, pool, bench.device, lambda job, stage: None)
+        swept = sweep(todo, bench.out, pool, lambda job, stage: None)
         for number, timing in enumerate(swept, 1):
             done = f"{suite.name} {number} of {len(todo)}"
             bench.progress(f"{done}: {timing.cell} {timing.status}")
