@@ -52,9 +52,7 @@ def counted_before(
 
     UserError where there are none, or one of `all_of` has none.
     """
-    newest = {
-        (each.how.chip, each.cell): each for each in store.read(files, Counters).of(Counters)
-    }
+    newest = {(each.how.chip, each.cell): each for each in store.read(files, Counters).of(Counters)}
     wanted = None if cells is None else {cell.name for cell in cells}
     found = [each for each in newest.values() if wanted is None or each.cell in wanted]
     missing = {cell.name for cell in all_of} - {each.cell for each in found}

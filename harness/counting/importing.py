@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pagebench.harness.cell import Cell, CellNameError
 from pagebench.harness.counting.kernels import counters_of
-from pagebench.harness.counting.process import Told
 from pagebench.harness.counting.profile import COMPLAINTS
 from pagebench.harness.environment import Environment
 from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.records.counters import Counters, How
+from pagebench.harness.timing.once import Called
 from pagebench.profiles import ncu_page
 from pagebench.profiles.counters import CountError
 from pagebench.profiles.metrics import chip_of, names_on
@@ -64,7 +64,7 @@ def imported(text: str) -> list[Counters]:
         symbols = [row.symbol for row in ncu_page.rows_of(rows, cell.name)]
         how = How(chip=chip, launches=symbols.count(symbols[0]), imported=True)
         with as_user_error(CountError, prefix=f"{cell.name}: "):
-            records.append(counters_of(cell, rows, Told(cell=cell.name), how, environment))
+            records.append(counters_of(cell, rows, Called(cell=cell.name), how, environment))
     return records
 
 

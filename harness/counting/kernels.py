@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.predict import predict_counters
-from pagebench.harness.counting.process import Told
 from pagebench.harness.environment import Environment
 from pagebench.harness.records.counters import Counters, How, Kernel
+from pagebench.harness.timing.once import Called
 from pagebench.profiles.counters import KernelRow, by_call, expect
 from pagebench.profiles.metrics import METRICS
 from pagebench.profiles.ncu_page import rows_of
 
 
 def counters_of(
-    cell: Cell, rows: Sequence[KernelRow], said: Told, how: How, environment: Environment
+    cell: Cell, rows: Sequence[KernelRow], said: Called, how: How, environment: Environment
 ) -> Counters:
     """The counters of one cell, from rows of a page that may hold others too.
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from pagebench.harness.progress import Progress
+from pagebench.harness.timing.once import Called
 from pagebench.profiles import ncu, ncu_page
 from pagebench.profiles.counters import KernelRow
 from pagebench.profiles.ncu import NcuError, Setting
@@ -26,32 +27,13 @@ PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
 MOST_SAID = 300  # characters of a complaint
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process said of a cell (`timing.once`): what it called, or why it did not."""
-
-    cell: str
-    status: str | None = None
-    reason: str | None = None
-    resolved: Mapping[str, str | int | float | bool] = {}
-    symbols: tuple[str, ...] = ()
-
-    @property
-    def has_failed(self) -> bool:
-        return self.reason is not None
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether another cell took it down: it may be counted again."""
-        return self.status == "lost"
-
-
 class ProcessDied(NcuError):
     """The profiled process ended with an error of its own; `told` is what it said before.
 
     `silent` where it died without words, and only ncu says that it did.
     """
 
-    def __init__(self, reason: str, told: Mapping[str, Told], *, silent: bool = False) -> None:
+    def __init__(self, reason: str, told: Mapping[str, Called], *, silent: bool = False) -> None:
         super().__init__(reason)
         self.told = told
         self.silent = silent
@@ -62,7 +44,7 @@ class Profiled:
     """Kernels that ran between profiler start and stop, and by cell what the process said."""
 
     rows: Sequence[KernelRow]
-    told: Mapping[str, Told]
+    told: Mapping[str, Called]
 
 
 def profiled(
@@ -84,7 +66,7 @@ def profiled(
         report = Path(scratch) / "cells.ncu-rep"
         code, lines = _run(ncu.command(tool, setting, names.values(), report, child), progress)
         told = {each.cell: each for each in _told(lines)}
-        if cells and all(cell in told and told[cell].has_failed for cell in cells):
+        if cells and all(cell in told and told[cell].reason for cell in cells):
             return Profiled((), told)
         if code or not report.exists():
             raise _trouble(lines, told)
@@ -144,11 +126,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 # --- what was said ------------------------------------------------------------------------------
 
 
-def _told(lines: Sequence[str]) -> Iterator[Told]:
+def _told(lines: Sequence[str]) -> Iterator[Called]:
     """What the child said of each cell."""
     for value in map(_json, lines):
         if value and "cell" in value:
-            yield msgspec.convert(value, Told)
+            yield msgspec.convert(value, Called)
 
 
 def _json(line: str) -> dict[str, Any] | None:
@@ -160,7 +142,7 @@ def _json(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _trouble(lines: Sequence[str], told: Mapping[str, Told]) -> NcuError:
+def _trouble(lines: Sequence[str], told: Mapping[str, Called]) -> NcuError:
     """Why there are no counters, in one line: what ncu complains of, or the child's end.
 
     That ncu saw no kernel follows from either, and is said where there is neither.

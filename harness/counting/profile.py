@@ -12,12 +12,13 @@ from msgspec import structs
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.kernels import counters_of
-from pagebench.harness.counting.process import ProcessDied, Profiled, Told, profiled
+from pagebench.harness.counting.process import ProcessDied, Profiled, profiled
 from pagebench.harness.environment import PAGEBENCH, environment
 from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.progress import Progress
 from pagebench.harness.records.counters import Counters, How, Kernel
 from pagebench.harness.records.store import check_writable
+from pagebench.harness.timing.once import Called
 from pagebench.kernels.device import Device
 from pagebench.profiles.counters import CountError
 from pagebench.profiles.metrics import SINGLE_PASS, ChipError, chip_of, names_on
@@ -152,7 +153,7 @@ class _Count:
     def _records(self, cells: Sequence[Cell], process: Profiled, how: How) -> Iterator[Counters]:
         for cell in cells:
             said = process.told.get(cell.name)
-            if said is None or said.has_failed:
+            if said is None or said.reason:
                 self._progress(_failed(cell, said))
                 continue
             try:
@@ -206,14 +207,15 @@ def _blamed(culprit: Cell | None, cells: Sequence[Cell], error: NcuError) -> str
     return f"crashed: {culprit.name}: {said.reason if said and said.reason else error}"
 
 
-def _is_lost(said: Told | None) -> bool:
-    return said is not None and said.is_lost
+def _is_lost(said: Called | None) -> bool:
+    """Whether another cell took it down: then it is counted again."""
+    return said is not None and said.status == "lost"
 
 
-def _failed(cell: Cell, said: Told | None) -> str:
+def _failed(cell: Cell, said: Called | None) -> str:
     if said is None:
         return f"lost: {cell.name}: the process said nothing of it"
-    again = "; counting it again" if said.is_lost else ""
+    again = "; counting it again" if _is_lost(said) else ""
     return f"{said.status}: {cell.name}: {said.reason}{again}"
 
 

@@ -66,8 +66,9 @@ class MeasuredCeilings(Record, frozen=True, kw_only=True, tag="ceilings"):
 
     def ceilings(self) -> Ceilings:
         rates = {name: Rate(rate.value, rate.saturated) for name, rate in self.rates.items()}
-        launch = self.launch_us and (self.launch_us.first, self.launch_us.further)
-        return Ceilings(self.dram_read, rates, launch)
+        launch = self.launch_us
+        us = None if launch is None else (launch.first, launch.further)
+        return Ceilings(self.dram_read, rates, us)
 
 
 DERIVED = ("value", "first", "further")

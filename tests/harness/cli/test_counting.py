@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from fakes import DATA, H200, pagebench
-from ncu_pages import GPU, NAME, PAGE, TOLD, Fake, edited, recorded
+from ncu_pages import GPU, NAME, PAGE, TOLD, Fake, edited
 from pagebench.harness.cli import baseline as cli_baseline
 from pagebench.harness.cli import counting as cli
-from pagebench.harness.cli import instruments as cli_instruments
 from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.audit import Audit
@@ -25,7 +24,7 @@ OTHER = "xqa_shared_p64"
 @pytest.fixture
 def gpu(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """A GPU that takes every cell, and a stand-in for its ncu."""
-    for module in (cli, cli_baseline, cli_instruments):
+    for module in (cli, cli_baseline):
         monkeypatch.setattr(module, "device_and_kernel", lambda device, kernel: GPU)
     monkeypatch.setattr(cli, "refusal", lambda cell, device: None)
     monkeypatch.setattr(cli, "refuse_named", lambda *given: None)
@@ -245,15 +244,3 @@ def test_that_a_baseline_cannot_be_written_is_known_before_counting(
     with pytest.raises(UserError, match="is no baseline"):
         cli_baseline.check(Path("b.json"), names=[NAME])
     assert not commands.exists()
-
-
-# --- show -----------------------------------------------------------------------------------------
-
-
-def test_show_reads_its_files_once(monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
-    seen: list[Path] = []
-    lines = store._lines
-    monkeypatch.setattr(store, "_lines", lambda path: seen.append(path) or lines(path))
-    cli_instruments.show(NAME, [H200 / "counters.jsonl"], against=OTHER)
-    assert seen == [H200 / "counters.jsonl"]
-    assert recorded()

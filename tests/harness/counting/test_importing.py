@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from fakes import DATA
-from ncu_pages import PAGE, THREE, edited, one_launch, units
+from ncu_pages import NAME, PAGE, THREE, edited, one_launch, units
 from pagebench.harness.counting.baseline import counts_of
 from pagebench.harness.counting.importing import import_file, imported
 from pagebench.harness.errors import UserError
+from pagebench.harness.records import store
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.show.card import joined, joined_card
+from pagebench.harness.show.counters import counters_card
 from pagebench.profiles import ncu_page
 
 
@@ -54,10 +57,22 @@ def test_what_a_page_cannot_say_is_not_there() -> None:
     assert not record.calibrated
 
 
-def test_what_was_counted_once_is_not_stable(tmp_path: Path) -> None:
+def test_what_was_counted_once_is_not_stable_and_shown_as_such(tmp_path: Path) -> None:
     (record,) = import_page(one_launch(PAGE), tmp_path)
     assert not any(count.stable for count in record.total.values())
     assert not any(counts_of([record]).values())
+    card = counters_card(record)
+    assert "counted once" in card
+    assert "neither calibrated nor its kernels checked" in card
+    store.append(tmp_path / "c.jsonl", record)
+    shown = joined_card(joined(NAME, [tmp_path / "c.jsonl"]))
+    assert "counters  on a GPU that the page does not name" in shown
+
+
+def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:
+    page = PAGE.replace('"launch__registers_per_thread"', '"launch__other"')
+    (record,) = import_page(page, tmp_path)
+    assert "registers" not in counters_card(record)
 
 
 @pytest.mark.parametrize(
