@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # what is shipped is parsed when it is imported
 
     from pagebench.harness.contrasts import Ladder
 
+    Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
 MOST_MECHANISMS = 2
 ALIKE = 0.02  # counters whose steps are proportional within this are one candidate
 
@@ -181,23 +183,23 @@ def explain(
     )
 
 
-def _fit(steps: Sequence[Step], deltas: np.ndarray, cost: np.ndarray) -> bool:
+def _fit(steps: Sequence[Step], deltas: Floats, cost: Floats) -> bool:
     given = deltas @ cost
     return bool(cost.all()) and all(s.holds(us) for s, us in zip(steps, given, strict=True))
 
 
-def _least_squares(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray:
+def _least_squares(steps: Sequence[Step], deltas: Floats) -> Floats:
     """Costs, none negative, that miss the steps' middles least, in widths of their intervals."""
     import numpy as np
     from scipy.optimize import nnls
 
     width = np.array([max((s.high_us - s.low_us) / 2, 1e-9) for s in steps])
     middle = np.array([step.middle_us for step in steps])
-    cost: np.ndarray = nnls(deltas / width[:, None], middle / width)[0]
+    cost: Floats = nnls(deltas / width[:, None], middle / width)[0]
     return cost
 
 
-def _least_worst(steps: Sequence[Step], deltas: np.ndarray) -> np.ndarray | None:
+def _least_worst(steps: Sequence[Step], deltas: Floats) -> Floats | None:
     """Costs, none negative, whose worst miss is the least: if any fit, these do.
 
     None where steps without width cannot all be met.

@@ -114,6 +114,7 @@ def verdict_json(verdict: Verdict) -> Json:
     return _renamed(to_json(verdict), word="verdict", predicts="predicted", optional=OPTIONAL) | {
         "headline": sentences.headline(verdict),
         "because": sentences.verdict_lines(verdict),
+        "status": verdict.status,
         "path": verdict.path and path_json(verdict.path),
     }
 
