@@ -1,16 +1,22 @@
 """Stand-ins: a clock that is told its times, a monitor of a device that is not there; and the
-command line in a process of its own."""
+command line, in a process of its own or in this one."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
+from pagebench.harness.cli.main import main
 from pagebench.harness.environment import PAGEBENCH
 from pagebench.harness.records.timing import Block
 from pagebench.harness.timing.clocks.sampling import Sample
+from pagebench.kernels import registry
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
@@ -27,6 +33,26 @@ def pagebench(
         [*PAGEBENCH, *words], cwd=cwd, env={**os.environ, **variables}, text=True,
         capture_output=True,
     )  # fmt: skip
+
+
+def pagebench_here(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line in this process: no start to wait for, and what a test has patched holds.
+
+    Kernels of files are forgotten again.
+    """
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        patch.object(sys, "argv", ["pagebench", *words]),
+        patch.dict(registry._from_files),
+        chdir(cwd or Path.cwd()),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 class FakeClock:

@@ -10,15 +10,14 @@ import pytest
 
 from fakes import TESTS, pagebench
 from pagebench.harness.cell import Cell
+from pagebench.harness.progress import silent
 from pagebench.harness.records import store
-from pagebench.harness.timing.measure import (
-    Options,
-    Session,
-    default_options,
-    measure_cell,
-    refusal,
-)
-from pagebench.harness.timing.rounds import measure_group
+from pagebench.harness.records.counters import Counters
+from pagebench.harness.timing.measure import measure_cell
+from pagebench.harness.timing.options import Options, default_options
+from pagebench.harness.timing.refuse import refusal
+from pagebench.harness.timing.rounds import measure_rounds
+from pagebench.harness.timing.session import Session
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import find_device
 from pagebench.kernels.registry import find_kernel
@@ -58,7 +57,7 @@ def test_kernels_are_right_on_poisoned_permuted_and_ragged_pools(
     name: str, session: Session
 ) -> None:
     options = replace(default_options(session.device), seconds=QUICK)
-    record = measure_cell(runnable(name), options, session, lambda stage: None)
+    record = measure_cell(runnable(name), options, session, silent)
     assert record.status == "measured", record.reason
 
 
@@ -70,7 +69,7 @@ def test_calls_repeat_to_the_bit(name: str) -> None:
 
     cell = runnable(name)
     adapter = find_kernel(cell.kernel)
-    table = page_table(cell.shape, cell.sharing, cell.placement, "cuda")
+    table = page_table(cell.shape, cell.streams, cell.placement, "cuda")
     call = adapter.plan(materialise(table, adapter.lowering(cell.shape)), graph=False)
     assert call.out is not None
     call.run()
@@ -84,15 +83,17 @@ def test_calls_repeat_to_the_bit(name: str) -> None:
                                     "tritontile_distinct_p16", "fitc_distinct_p64"])  # fmt: skip
 def test_a_captured_graph_follows_a_newer_plan(kernel: str, session: Session) -> None:
     options = Options(clock="graph", seconds=QUICK)
-    record = measure_cell(runnable(kernel), options, session, lambda stage: None)
+    record = measure_cell(runnable(kernel), options, session, silent)
     assert record.status == "measured", record.reason
-    assert record.check["error_replanned"] <= record.check["tolerance"]
+    assert record.check is not None
+    assert record.check.error_replanned is not None
+    assert record.check.error_replanned <= record.check.tolerance
 
 
 def test_a_captured_graph_that_holds_an_old_plan_is_found(session: Session) -> None:
     options = Options(clock="graph", seconds=QUICK)
     cell = Cell.parse("reference_distinct_p16_b2_l256")
-    record = measure_cell(cell, options, session, lambda stage: None)
+    record = measure_cell(cell, options, session, silent)
     assert record.status == "wrong"
     assert "newer plan" in str(record.reason)
 
@@ -101,7 +102,7 @@ def test_a_captured_graph_that_holds_an_old_plan_is_found(session: Session) -> N
 def test_tables_are_the_same_on_the_gpu_as_on_the_cpu(placement: str) -> None:
     cell = Cell.parse(f"reference_distinct_{placement}_p1_b7_l3000_r30")
     here, there = (
-        page_table(cell.shape, cell.sharing, cell.placement, device) for device in ("cpu", "cuda")
+        page_table(cell.shape, cell.streams, cell.placement, device) for device in ("cpu", "cuda")
     )
     assert (here.pages == there.pages.cpu()).all()
 
@@ -110,7 +111,7 @@ def test_cold_and_warm_are_two_states(session: Session) -> None:
     cell = runnable("fidecode_distinct_p1_b2")
     times = []
     for l2 in ("cold", "warm"):
-        record = measure_cell(cell, Options(l2=l2, seconds=1), session, lambda stage: None)
+        record = measure_cell(cell, Options(l2=l2, seconds=1), session, silent)
         assert record.samples is not None
         times.append(sorted(record.samples.time_us)[len(record.samples.time_us) // 2])
     assert times[1] < times[0]
@@ -119,7 +120,7 @@ def test_cold_and_warm_are_two_states(session: Session) -> None:
 def test_the_profiler_sees_the_kernel_that_the_adapter_promised() -> None:
     cell = runnable("fidecode_distinct_p1")
     with Pool(find_device()) as pool:
-        record = pool.measure(cell, Options(clock="cupti", seconds=QUICK), lambda stage: None)
+        record = pool.measure(cell, Options(clock="cupti", seconds=QUICK), silent)
     assert record.samples is not None, record.reason
     assert "BatchDecodeWithPagedKVCacheKernel" in record.samples.kernels[0]
     assert "MergeStates" in record.samples.kernels[1]
@@ -135,7 +136,7 @@ def test_the_profiler_sees_the_kernel_that_the_adapter_promised() -> None:
 @pytest.mark.parametrize("words", ["x8", "y2000", "x8_y2000"])
 def test_planted_work_changes_no_answer(words: str, session: Session) -> None:
     cell = runnable(f"tritontile_distinct_p16_{words}")
-    record = measure_cell(cell, Options(seconds=QUICK), session, lambda stage: None)
+    record = measure_cell(cell, Options(seconds=QUICK), session, silent)
     assert record.status == "measured", record.reason
     assert ("planted_loads" in record.resolved) is ("x" in words)
     assert ("planted_ns" in record.resolved) is ("y" in words)
@@ -143,11 +144,12 @@ def test_planted_work_changes_no_answer(words: str, session: Session) -> None:
 
 def test_cells_are_interleaved_there_and_back(session: Session) -> None:
     cells = (runnable("fidecode_distinct_p1_b2"), runnable("fidecode_distinct_p1_b4"))
-    record = measure_group(cells, Options(), session, lambda stage: None)
-    assert record["status"] == "measured", record.get("reason")
-    assert all(len(each) == 4 for each in record["rounds"])
-    assert isinstance(record["throttle"], list)
-    assert record["spin_mhz"] > 0
+    rounds = measure_rounds(cells, Options(), session, silent)
+    assert rounds.status == "measured", rounds.reason
+    assert all(len(each) == 4 for each in rounds.rounds)
+    assert isinstance(rounds.throttle, tuple)
+    assert rounds.spin_mhz
+    assert rounds.environment.sm_count
 
 
 def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
@@ -156,16 +158,20 @@ def test_ceilings_lie_just_under_what_the_hardware_is_built_for() -> None:
     from pagebench.kernels.device import multiprocessors
 
     device = find_device()
-    record = measure_ceilings(device, print)
-    facts = record["environment"]
-    peak_ginst = 4 * multiprocessors(device.torch_name) * facts["max_sm_mhz"] / 1e3
-    assert record["issue_ginst"]["saturated"]
-    assert 0.8 * peak_ginst <= record["issue_ginst"]["value"] <= 1.001 * peak_ginst
-    assert record["fma_gflops"]["value"] <= 64 * 1.001 * peak_ginst
-    best = max(point["gbps"] for point in record["dram_read"])
-    assert 0.8 * facts["nominal_dram_gbps"] <= best <= facts["nominal_dram_gbps"]
-    assert record["l2_read_gbps"]["value"] > best
-    assert 0 < record["launch_us"]["further"] < record["launch_us"]["first"]
+    found = measure_ceilings(device, print)
+    max_sm_mhz, nominal = found.environment.max_sm_mhz, found.environment.nominal_dram_gbps
+    assert max_sm_mhz
+    assert nominal
+    peak_ginst = 4 * multiprocessors(device.torch_name) * max_sm_mhz / 1e3
+    rates, launch = found.rates, found.launch_us
+    assert rates["issue_ginst"].saturated
+    assert 0.8 * peak_ginst <= rates["issue_ginst"].value <= 1.001 * peak_ginst
+    assert rates["fma_gflops"].value <= 64 * 1.001 * peak_ginst
+    best = max(point.gbps for point in found.dram_read)
+    assert 0.8 * nominal <= best <= nominal
+    assert rates["l2_read_gbps"].value > best
+    assert launch is not None
+    assert 0 < launch.further < launch.first
 
 
 def profiled(tmp_path: Path, *words: str, preload: str = "") -> subprocess.CompletedProcess[str]:
@@ -192,8 +198,8 @@ def test_a_cell_that_crashes_under_the_profiler_costs_its_own_record(
     done = profiled(tmp_path, *cells, "--kernel", own)
     assert done.returncode == 1, done.stderr
     assert "crashed: crashing_distinct_p16: " in done.stderr
-    (record,) = store.read_kind([tmp_path / "counters.jsonl"], "counters")
-    assert record["cell"] == "tritontile_distinct_p64"
+    (counted,) = store.read([tmp_path / "counters.jsonl"], Counters).of(Counters)
+    assert counted.cell == "tritontile_distinct_p64"
 
 
 KILLING = """
@@ -220,5 +226,5 @@ def test_a_cell_that_kills_the_profiled_process_costs_its_own_record(
     done = profiled(tmp_path, *cells, "--kernel", str(tmp_path / "own.py"))
     assert done.returncode == 1, done.stderr
     assert "crashed: killing_distinct_p16: " in done.stderr
-    (record,) = store.read_kind([tmp_path / "counters.jsonl"], "counters")
-    assert record["cell"] == "tritontile_distinct_p64"
+    (counted,) = store.read([tmp_path / "counters.jsonl"], Counters).of(Counters)
+    assert counted.cell == "tritontile_distinct_p64"

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -56,8 +57,6 @@ class Commands(TyperGroup):
 
 
 def _instead_of(word: str) -> str:
-    from difflib import get_close_matches
-
     near = get_close_matches(word, ROOM_OF, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(ROOM_OF)}"
 

@@ -168,12 +168,13 @@ class Pool:
     """A worker for events and one for CUPTI, which slows every launch of its process."""
 
     def __init__(self, device: Device, kernel_file: Path | None = None) -> None:
-        self._device, self._kernel_file = device, kernel_file
+        self.device, self._kernel_file = device, kernel_file
         self._workers: dict[str, Worker] = {}
 
     def measure(self, cell: Cell, options: Options, progress: Progress) -> Timing:
+        """The cell's record, by the worker that its clock needs."""
         role = "cupti" if options.clock == "cupti" else "plain"
-        worker = self._workers.setdefault(role, Worker(self._device, self._kernel_file))
+        worker = self._workers.setdefault(role, Worker(self.device, self._kernel_file))
         return worker.measure(cell, options, progress)
 
     def renew(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagebench.harness.cell import Cell, CellNameError, matches
+from pagebench.harness.errors import UserError
 from pagebench.harness.suites import SUITES, find_suite
 from pagebench.kernels.registry import find_kernel, kernel_names
 from pagebench.layouts.placement import Placement
@@ -92,17 +93,17 @@ def test_names_are_of_lower_case_letters_digits_and_underscores(cell: Cell) -> N
 @given(cells())
 def test_axes_say_all_that_the_name_says(cell: Cell) -> None:
     axes = cell.axes()
-    assert axes["kernel"] == cell.kernel
-    assert axes["sharing"] in cell.name.split("_")
-    assert (axes["batch"], axes["kv_len"]) == (cell.shape.batch, cell.shape.kv_len)
-    assert -(-int(str(axes["table_tokens"])) // cell.shape.page_size) == cell.shape.table_width
+    assert axes.kernel == cell.kernel
+    assert axes.sharing in cell.name.split("_")
+    assert (axes.batch, axes.kv_len) == (cell.shape.batch, cell.shape.kv_len)
+    assert -(-axes.table_tokens // cell.shape.page_size) == cell.shape.table_width
 
 
 def test_planted_work_is_an_axis_and_none_where_no_word_says_so() -> None:
     axes = Cell.parse("tritontile_distinct_p16_x8_y500").axes()
-    assert (axes["planted_loads"], axes["planted_ns"]) == (8, 500)
+    assert (axes.planted_loads, axes.planted_ns) == (8, 500)
     none = Cell.parse("tritontile_distinct_p16").axes()
-    assert (none["planted_loads"], none["planted_ns"]) == (0, 0)
+    assert (none.planted_loads, none.planted_ns) == (0, 0)
 
 
 def test_a_cell_padded_to_no_more_than_tight_reads_back_too() -> None:
@@ -291,20 +292,20 @@ def test_each_suite_asks_a_question_of_its_own() -> None:
 
 def test_a_suite_that_does_not_exist_names_those_that_do() -> None:
     assert find_suite("plan").boundary == "plan"
-    with pytest.raises(ValueError, match="no suite page; there are smoke, placements, pages"):
+    with pytest.raises(UserError, match="no suite page; there are smoke, placements, pages"):
         find_suite("page")
 
 
 def test_placements_span_footprints_in_each_placement() -> None:
     cells = find_suite("placements").cells
-    sizes = [predict(cell.shape, cell.sharing, "token_indices").distinct_kv_bytes for cell in cells]
+    sizes = [predict(cell.shape, cell.streams, "token_indices").distinct_kv_bytes for cell in cells]
     assert (min(sizes), max(sizes)) == (33_554_432, 8_589_934_592)  # 0.03 to 8.59 GB
     places = Counter((size, cell.placement.word) for size, cell in zip(sizes, cells, strict=True))
     assert len(places) == len(cells) == 6 * 3
 
 
 def test_plan_spans_64_to_2_097_152_indices() -> None:
-    sizes = [predict(cell.shape, cell.sharing, find_kernel(cell.kernel).lowering(cell.shape))
+    sizes = [predict(cell.shape, cell.streams, find_kernel(cell.kernel).lowering(cell.shape))
              for cell in find_suite("plan").cells]  # fmt: skip
     entries = [work.index_entries for work in sizes]
     assert (entries[0], entries[-1]) == (64, 2_097_152)

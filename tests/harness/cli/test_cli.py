@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from fakes import pagebench
+from fakes import DATA, pagebench, pagebench_here
+from pagebench.harness import cell as cells
+from pagebench.harness.cli import main as cli
+from pagebench.harness.cli import options
+from pagebench.harness.cli import report as reporting
 from pagebench.harness.cli.counting import _countable
 from pagebench.harness.environment import PAGEBENCH
+from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
+from pagebench.harness.records.timing import Timing
 from pagebench.kernels.device import Device, find_device
 
 NO_GPU = pytest.mark.skipif(find_device().kind == "cuda", reason="says what a laptop says")
@@ -55,7 +64,7 @@ BAD = [
     (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
     (["ceilings", "--device", "cpu"], "there is none here: those of another machine are read"),
     (["calibrate", "--device", "cpu"], "needs an NVIDIA GPU, the one that counts; without one"),
-    (["profile", "xqa_shared_p16", "--device", "cpu"], "pagebench profile --import FILE"),
+    (["profile", "xqa_shared_p16", "--device", "cpu"], "pagebench import FILE"),
     (["profile", f"gather_{SMALL}", "--device", "cpu"], "counting needs an NVIDIA GPU"),
     (["profile", "--suite", "pages", "--device", "cpu"], "counting needs an NVIDIA GPU"),
     (["judge", "all", "--device", "cpu"], "judge all needs an NVIDIA GPU; `pagebench study"),
@@ -67,18 +76,12 @@ BAD = [
     ),
     (["show", f"gather_{SMALL}"], f"in runs/; `pagebench run gather_{SMALL}` makes one, or name"),
     (["report", "nowhere.jsonl"], "No such file"),
-    (["profile", "xqa_shared_p32", "--import", "page.csv"], "without NAME"),
-    (["profile", "--import", "/dev/null"], "/dev/null: "),
-    (["profile", "--import", "page.csv", "--launches", "5"], "whole: without NAME"),
-    (["profile", "--import", "page.csv", "--l2", "warm"], "whole: without NAME"),
-    (["profile", "--import", "page.csv", "--out", "/dev/null/x"], "/dev/null/x: Not a directory"),
-    (["profile", "--import", "page.csv", "--save-baseline", "/dev/full"], "not a regular file"),
-    (["profile", "--import", "page.csv", "--save-baseline", "/dev/null/b"], "Not a directory"),
-    (
-        ["profile", "--import", "a.csv", "--check-baseline", "b.json", "--save-baseline", "b.json"],
-        "save to another file than b.json",
-    ),
-    (["profile", "--import", "page.csv", "--check-baseline", "none.json"], "none.json: No such"),
+    (["import", "/dev/null"], "/dev/null: "),
+    (["import", "page.csv", "--out", "/dev/null/x"], "/dev/null/x: Not a directory"),
+    (["baseline", "save", "/dev/full", "xqa_shared_p16"], "not a regular file"),
+    (["baseline", "save", "/dev/null/b", "xqa_shared_p16"], "Not a directory"),
+    (["baseline", "check", "none.json", "xqa_shared_p16"], "none.json: No such"),
+    (["profile", "--import", "page.csv"], "profile --import is now: pagebench import page.csv"),
     (
         ["judge", f"gather_{SMALL}", "gather_distinct_p8_b2_l64", "--counters", "/dev/null"],
         "no counters of both cells in /dev/null",
@@ -115,17 +118,137 @@ def test_what_was_printed_before_another_file_failed_reaches_the_pipe() -> None:
     assert done.stderr == "b.json: No space left on device\n"
 
 
-@pytest.mark.parametrize(("words", "says"), BAD, ids=lambda value: " ".join(value)[:40])
-def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
-    words: list[str], says: str, tmp_path: Path
-) -> None:
-    done = pagebench(*words, cwd=tmp_path)
+def is_one_line(done: subprocess.CompletedProcess[str], says: str) -> None:
     lines = [line for line in done.stderr.splitlines() if "[wall" not in line]
-    assert done.returncode == 2
+    assert done.returncode == 2, done.stderr
     assert len(lines) == 1, done.stderr
     assert says in lines[0]
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("words", "says"), BAD, ids=lambda value: " ".join(value)[:40])
+def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
+    words: list[str], says: str, tmp_path: Path
+) -> None:
+    is_one_line(pagebench_here(*words, cwd=tmp_path), says)
+
+
+@pytest.mark.parametrize(("words", "says"), [BAD[0], BAD[13], BAD[-1]], ids=str)
+def test_so_it_is_in_a_process_of_its_own(words: list[str], says: str, tmp_path: Path) -> None:
+    is_one_line(pagebench(*words, cwd=tmp_path), says)
+
+
+# --- Bugs of ours ---------------------------------------------------------------------------------
+
+
+def _seek() -> None:
+    """An OSError that is neither of a file that somebody named nor of the output."""
+    raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
+
+
+BUGS: dict[str, Callable[[], object]] = {
+    "ValueError: invalid literal": lambda: int("three"),
+    "KeyError: 'dram'": lambda: {"l2": 1}["dram"],
+    "ValueError: zip() argument 2 is longer": lambda: list(zip("a", "bc", strict=True)),
+    "TypeError": lambda: len(3),  # type: ignore[arg-type]
+    "OSError: [Errno 29] Illegal seek": _seek,
+}
+
+
+@pytest.mark.parametrize("says", BUGS)
+def test_a_bug_of_ours_shows_its_traceback_and_exits_70(
+    says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagebench.harness.cli.listing.find_suite", lambda name: BUGS[says]())
+    done = pagebench_here("list", "--suite", "smoke")
+    assert done.returncode == 70
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert done.stderr.strip().splitlines()[-1].startswith(says)
+
+
+@pytest.mark.parametrize("says", BUGS)
+def test_a_bug_in_a_table_is_no_bad_record(says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting.tables, "row", lambda timing: BUGS[says]())
+    done = pagebench_here("report", str(DATA / "timing_schema1.jsonl"))
+    assert (done.returncode, done.stdout) == (70, "")
+    assert "in report" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(says)
+
+
+def test_a_bug_exits_70_in_a_process_of_its_own_too() -> None:
+    code = (
+        "from pagebench.harness.cli import main as cli\n"
+        "def app(**_):\n"
+        "    print('half a table')\n"
+        "    raise KeyError('dram')\n"
+        "cli.app = app\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (70, "half a table\n")
+    assert done.stderr.strip().splitlines()[-1] == "KeyError: 'dram'"
+
+
+def test_what_the_user_can_put_right_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise UserError(f"no suite {name}:\n  not today")
+
+    monkeypatch.setattr("pagebench.harness.cli.listing.find_suite", refuse)
+    done = pagebench_here("list", "--suite", "smoke")
+    assert (done.returncode, done.stderr) == (2, "no suite smoke: not today\n")
+
+
+def test_an_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pagebench.harness.cli.listing.find_suite", interrupt)
+    done = pagebench_here("list", "--suite", "smoke")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_name_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, words = [], cells.read_words
+    for module in (cells, options):
+        monkeypatch.setattr(module, "read_words", lambda name: read.append(name) or words(name))
+    done = pagebench_here("list", f"gather_{SMALL}", f"reference_{SMALL}", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert read == [f"gather_{SMALL}", f"reference_{SMALL}"]
+
+
+# --- Commands -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", cli.ROOMS)
+def test_every_command_is_where_it_is_looked_for(room: str) -> None:
+    module = import_module(f"pagebench.harness.cli.{room}")
+    functions = [command.__name__.strip("_") for command in getattr(module, "COMMANDS", ())]
+    assert (*functions, *getattr(module, "GROUPS", ())) == cli.ROOMS[room]
+    assert tuple(cli.commands_of(room)) == cli.ROOMS[room]
+
+
+def test_no_file_of_commands_is_left_out() -> None:
+    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")}
+    assert files - {"main", "options"} == set(cli.ROOMS)
+
+
+def test_help_names_every_command() -> None:
+    text = pagebench_here("--help").stdout
+    assert re.findall(r"(?m)^  (\w+)  ", text.partition("Commands:")[2]) == list(cli.ROOM_OF)
+
+
+def test_a_list_of_cells_waits_for_nothing_that_it_does_not_need() -> None:
+    code = (
+        "import sys; from pagebench.harness.cli.main import app; "
+        "app(['list', '--suite', 'pages', '--device', 'cpu'], standalone_mode=False); "
+        "print('loaded', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], text=True, capture_output=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "pagebench.kernels.xqa.adapter" in loaded, done.stderr
+    assert not {"torch", "numpy", "scipy", "rich"} & loaded
+    assert not {name for name in loaded if name.startswith("pagebench.harness.records")}
 
 
 def listed(stdout: int, buffered: str = "") -> tuple[int, str]:
@@ -152,7 +275,7 @@ def test_output_that_finds_no_room_is_one_line() -> None:
 
 @NO_GPU
 def test_a_cell_named_outright_that_cannot_run_here_says_what_can(tmp_path: Path) -> None:
-    done = pagebench("run", "xqa_shared_p16", cwd=tmp_path)
+    done = pagebench_here("run", "xqa_shared_p16", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "NVIDIA GPU" in done.stderr
@@ -163,10 +286,12 @@ def test_a_cell_named_outright_that_cannot_run_here_says_what_can(tmp_path: Path
 def test_a_sweep_in_which_nothing_was_measured_ends_with_2_and_keeps_its_reasons(
     tmp_path: Path,
 ) -> None:
-    done = pagebench("run", "xqa", "p128", "--suite", "pages", "--out", "r.jsonl", cwd=tmp_path)
+    done = pagebench_here(
+        "run", "xqa", "p128", "--suite", "pages", "--out", "r.jsonl", cwd=tmp_path
+    )
     assert done.returncode == 2
     assert "nothing was measured" in done.stderr
-    records = list(store.read([tmp_path / "r.jsonl"]))
+    records = store.read([tmp_path / "r.jsonl"], Timing).of(Timing)
     assert [record.status for record in records] == ["refused"] * 3
     assert all("NVIDIA GPU" in str(record.reason) for record in records)
 
@@ -176,15 +301,15 @@ def test_a_measured_cell_gives_a_row_and_a_record(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"pagebench run gather_{SMALL} --device cpu" in done.stdout
     (path,) = (tmp_path / "runs").glob("*.jsonl")
-    (record,) = store.read([path])
+    (record,) = store.read([path], Timing).of(Timing)
     assert record.status == "measured"
     assert str(path.relative_to(tmp_path)) in done.stdout
 
 
 def test_a_page_is_drawn_from_what_was_measured(tmp_path: Path) -> None:
     words = [f"gather_{SMALL}", "--device", "cpu", "--seconds", "0.1", "--out", "r.jsonl"]
-    assert pagebench("run", *words, cwd=tmp_path).returncode == 0
-    done = pagebench("study", "r.jsonl", cwd=tmp_path)
+    assert pagebench_here("run", *words, cwd=tmp_path).returncode == 0
+    done = pagebench_here("study", "r.jsonl", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "runs/study.html\nruns/study.md\n"), done.stderr
     assert (tmp_path / "runs" / "study.html").read_text().startswith("<!doctype html>")
     assert f"| gather_{SMALL} |" in (tmp_path / "runs" / "study.md").read_text()
@@ -202,24 +327,24 @@ def test_a_sweep_with_a_wrong_cell_ends_with_1(tmp_path: Path) -> None:
 
 
 def test_list_gives_every_cell_and_why(tmp_path: Path) -> None:
-    done = pagebench("list", "--suite", "pages", "--device", "cpu", cwd=tmp_path)
+    done = pagebench_here("list", "--suite", "pages", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "What does page size cost" in lines[0]
     assert len(lines) == 2 + 24
     assert all("needs an NVIDIA GPU" in line for line in lines[2:])
-    rows = pagebench("list", "--suite", "smoke", "--json", cwd=tmp_path).stdout.splitlines()
+    rows = pagebench_here("list", "--suite", "smoke", "--json", cwd=tmp_path).stdout.splitlines()
     assert all(json.loads(row)["runs"] for row in rows)
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
-    done = pagebench("--version", cwd=tmp_path)
+    done = pagebench_here("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "pagebench 0.1.0\n")
 
 
 def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# mine\n")
-    done = pagebench("run", f"gather_{SMALL}", "--out", "notes.md", cwd=tmp_path)
+    done = pagebench_here("run", f"gather_{SMALL}", "--out", "notes.md", cwd=tmp_path)
     assert done.returncode == 2
     assert "no results file" in done.stderr
     assert (tmp_path / "notes.md").read_text() == "# mine\n"
@@ -229,7 +354,7 @@ def test_show_names_two_files_and_counts_the_rest(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     for letter in "abcde":
         (tmp_path / "runs" / f"{letter}.jsonl").touch()
-    done = pagebench("show", f"gather_{SMALL}", cwd=tmp_path)
+    done = pagebench_here("show", f"gather_{SMALL}", cwd=tmp_path)
     assert done.returncode == 2
     assert "in runs/a.jsonl, runs/b.jsonl and 3 more files; `pagebench run" in done.stderr
 
@@ -237,10 +362,10 @@ def test_show_names_two_files_and_counts_the_rest(tmp_path: Path) -> None:
 def test_a_kernel_of_ones_own_has_a_card(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OFF_KERNEL.replace("mul_(2)", "mul_(1)"))
     words = [f"off_{SMALL}", "--kernel", "own.py"]
-    ran = pagebench("run", *words, "--device", "cpu", "--seconds", "0.1", cwd=tmp_path)
+    ran = pagebench_here("run", *words, "--device", "cpu", "--seconds", "0.1", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "\n1 record in runs/" in ran.stdout
-    done = pagebench("show", *words, cwd=tmp_path)
+    done = pagebench_here("show", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "  time " in done.stdout
 
@@ -251,7 +376,7 @@ OLD_GPU = Device("cuda", "Tesla T4", 0, (7, 5))
 def test_cells_none_of_which_can_be_counted_are_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(ValueError, match=r"none of 3 cells can run here: xqa needs compute"):
+    with pytest.raises(UserError, match=r"none of 3 cells can run here: xqa needs compute"):
         _countable(["xqa", "p128"], "pages", OLD_GPU)
     assert capsys.readouterr().err == ""
 
@@ -268,7 +393,9 @@ def test_cells_some_of_which_can_be_counted_say_where_the_reasons_are(
 
 def test_once_tells_a_wrong_kernel_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "off.py").write_text(OFF_KERNEL)
-    done = pagebench("once", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
+    done = pagebench_here(
+        "once", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path
+    )
     assert done.returncode == 1
     wrong = rf"wrong: off_{SMALL}: before timing request \d's output is off by"
     assert re.match(wrong, done.stderr)
@@ -278,21 +405,21 @@ def test_once_tells_a_wrong_kernel_in_one_line(tmp_path: Path) -> None:
 def test_resuming_judges_what_the_file_holds(tmp_path: Path) -> None:
     (tmp_path / "off.py").write_text(OFF_KERNEL)
     words = ["run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", "--out", "r.jsonl"]
-    assert pagebench(*words, "--seconds", "0.1", cwd=tmp_path).returncode == 1
-    again = pagebench(*words, "--seconds", "0.1", "--resume", cwd=tmp_path)
+    assert pagebench_here(*words, "--seconds", "0.1", cwd=tmp_path).returncode == 1
+    again = pagebench_here(*words, "--seconds", "0.1", "--resume", cwd=tmp_path)
     assert again.returncode == 1
     assert "1 of 1 are in r.jsonl" in again.stderr
     assert "--kernel off.py" in again.stdout
 
 
 def test_list_alone_gives_the_suites_with_their_questions(tmp_path: Path) -> None:
-    text = pagebench("list", cwd=tmp_path).stdout
+    text = pagebench_here("list", cwd=tmp_path).stdout
     for word in ("smoke", "placements", "pages", "plan", "kernels", "models", "xqa", "?"):
         assert word in text
 
 
 def test_once_makes_one_checked_call_and_no_record(tmp_path: Path) -> None:
-    done = pagebench("once", f"gather_{SMALL}", "--device", "cpu", cwd=tmp_path)
+    done = pagebench_here("once", f"gather_{SMALL}", "--device", "cpu", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert told["cell"] == f"gather_{SMALL}"
     assert told["check"]["error_before"] < 0.01
@@ -300,7 +427,7 @@ def test_once_makes_one_checked_call_and_no_record(tmp_path: Path) -> None:
 
 
 def test_doctor_says_which_kernels_run(tmp_path: Path) -> None:
-    found = json.loads(pagebench("doctor", "--device", "cpu", "--json", cwd=tmp_path).stdout)
+    found = json.loads(pagebench_here("doctor", "--device", "cpu", "--json", cwd=tmp_path).stdout)
     assert found["kernels"]["gather"] == "runs"
     assert "NVIDIA GPU" in found["kernels"]["xqa"]
 
@@ -308,14 +435,16 @@ def test_doctor_says_which_kernels_run(tmp_path: Path) -> None:
 def test_report_draws_what_was_recorded_in_three_forms(tmp_path: Path) -> None:
     # Long enough for six samples, the least with an interval, on a machine as busy as it may be.
     words = ["run", f"gather_{SMALL}", "--seconds", "5", "--device", "cpu"]
-    pagebench(*words, "--processes", "2", "--out", "r.jsonl", cwd=tmp_path)
-    assert f"gather_{SMALL}" in pagebench("report", "r.jsonl", cwd=tmp_path).stdout
-    text = pagebench("report", "r.jsonl", "--markdown", cwd=tmp_path).stdout
+    pagebench_here(*words, "--processes", "2", "--out", "r.jsonl", cwd=tmp_path)
+    assert f"gather_{SMALL}" in pagebench_here("report", "r.jsonl", cwd=tmp_path).stdout
+    text = pagebench_here("report", "r.jsonl", "--markdown", cwd=tmp_path).stdout
     assert text.startswith("- ")
     assert "\n| cell |" in text
-    row = json.loads(pagebench("report", "r.jsonl", "--json", cwd=tmp_path).stdout.splitlines()[0])
+    row = json.loads(
+        pagebench_here("report", "r.jsonl", "--json", cwd=tmp_path).stdout.splitlines()[0]
+    )
     assert row["low_us"] <= row["time_us"] <= row["high_us"]
-    repeats = pagebench("report", "r.jsonl", "--repeats", cwd=tmp_path).stdout
+    repeats = pagebench_here("report", "r.jsonl", "--repeats", cwd=tmp_path).stdout
     assert "spread of medians" in repeats
 
 
@@ -362,7 +491,9 @@ def test_a_kernel_file_is_told_what_its_adapter_must_do(
     source: str, code: int, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "off.py").write_text(source)
-    done = pagebench("run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path)
+    done = pagebench_here(
+        "run", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path
+    )
     assert done.returncode == code
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -370,7 +501,7 @@ def test_a_kernel_file_is_told_what_its_adapter_must_do(
 
 def test_list_says_of_a_kernel_that_it_crashed_when_asked(tmp_path: Path) -> None:
     (tmp_path / "off.py").write_text(REFUSES_BADLY)
-    done = pagebench("list", f"off_{SMALL}", "--kernel", "off.py", cwd=tmp_path)
+    done = pagebench_here("list", f"off_{SMALL}", "--kernel", "off.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "off.refuses() crashed: AttributeError" in done.stdout
     assert "(off.py:8)" in done.stdout

@@ -1,33 +1,69 @@
-"""How fast pagebench itself is: a profile that cannot be timed costs a line alone."""
+"""How fast the suite is held to be, and what this machine is said to hold."""
 
 from __future__ import annotations
 
-import subprocess
+from pathlib import Path
 
 import pytest
 
 from pagebench.harness.environment import Environment
-from pagebench.harness.instruments import speed
-from pagebench.kernels.device import Device
-
-HERE = Environment()
-
-
-def test_where_nothing_can_be_profiled_doctor_says_why_and_times_the_rest() -> None:
-    said: list[str] = []
-    absent = Device("cuda", "an absent GPU", 99, (9, 0))
-    assert list(speed._profiled(absent, HERE, said.append)) == []
-    assert len(said) == 1
-    assert said[0].startswith("no profile to time: device cuda:99: ")
+from pagebench.harness.instruments import doctor, speed
+from pagebench.harness.progress import silent
+from pagebench.harness.records.speed import Speed
+from pagebench.kernels.adapter import Refusal
+from pagebench.kernels.device import CPU
 
 
-def test_a_profile_that_is_killed_without_a_word_costs_the_doctor_that_line_alone(
+def test_a_list_is_held_by_its_median_and_all_else_by_its_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def killed(*words: str) -> None:
-        raise subprocess.CalledProcessError(-9, list(words), stderr="")
+    for name in ("_table_builder", "_reporter"):
+        monkeypatch.setattr(speed, name, lambda *of: lambda: None)
+    monkeypatch.setattr(speed, "_pagebench", lambda *words: None)
+    found = {each.what: each for each in speed.speeds(CPU, silent)}
+    assert {len(each.all_seconds) for each in found.values()} == {5}
+    listed = found.pop("pagebench list --suite pages")
+    assert (listed.statistic, listed.limit_s) == ("median", 0.4)
+    assert {each.statistic for each in found.values()} == {"best"}
+    assert found["report of 10,000 records"].limit_s == 2.0
 
-    monkeypatch.setattr(speed, "_pagebench", killed)
-    said: list[str] = []
-    assert list(speed._profiled(Device("cuda", "", 0, (9, 0)), HERE, said.append)) == []
-    assert "died with <Signals.SIGKILL: 9>" in said[0]
+
+def test_the_statistic_decides_whether_a_limit_is_kept() -> None:
+    seconds, here = [0.5, 0.3, 0.5], Environment()
+    assert speed.Waited("it", 0.4).took(seconds, here).is_kept
+    assert not speed.Waited("it", 0.4, "median").took(seconds, here).is_kept
+
+
+def test_a_profile_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_pagebench", lambda *words: None)
+    (found,) = speed._profiled(CPU, Environment(), silent)
+    assert isinstance(found, Speed)
+    assert len(found.all_seconds) == 1
+
+
+def test_a_report_reads_and_draws_what_its_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "REPORT_RECORDS", 3)
+    drawn: list[int] = []
+    monkeypatch.setattr(speed, "plain", lambda heads, rows: drawn.append(len(list(rows))))
+    speed._reporter(tmp_path / "many.jsonl")()
+    assert drawn == [3]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        ((None, Refusal("it takes page sizes 64, not 1", "shape")), "runs"),
+        ((Refusal("64 is too large", "shape"), Refusal("no GPU", "device")), "no GPU"),
+        ((Refusal("no GPU", "device"), Refusal("1 is too small", "shape")), "no GPU"),
+        ((Refusal("one of both", "shape"), Refusal("other", "shape")), "one of both"),
+        ((Refusal("a sentence that takes long"), Refusal("x", "shape")), "a sentence that takes"),
+    ],
+)
+def test_the_doctor_says_what_another_page_size_would_not_mend(
+    reasons: tuple[Refusal | None, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(reasons)
+    monkeypatch.setattr(doctor, "refusal", lambda cell, device: next(left))
+    assert doctor._verdict("gather", CPU).startswith(said)

@@ -10,6 +10,8 @@ import pytest
 
 from fakes import H200
 from pagebench.harness.records import store
+from pagebench.harness.records.rounds import Rounds
+from pagebench.harness.records.verdict import Verdict
 from pagebench.harness.timing.change import (
     LOOKS,
     Round,
@@ -174,10 +176,9 @@ SLOWER = {(LONG, f"{LONG}_y2500")}  # one per cent of its 242 us
 
 def recorded_effects(pairs: set[tuple[str, ...]]) -> np.ndarray:
     """One effect a process, of three GPUs."""
-    return np.array([
-        process_effect(line["rounds"]) for line in store.read_kind(FILES, "group")
-        if tuple(line["cells"]) in pairs and line["status"] == "measured"
-    ])  # fmt: skip
+    processes = store.read(FILES, Rounds).of(Rounds)
+    timed = [each for each in processes if each.cells in pairs and each.status == "measured"]
+    return np.array([process_effect(each.rounds) for each in timed])
 
 
 def resampled(effects: np.ndarray, *, flip: bool) -> float:
@@ -204,16 +205,17 @@ def test_every_recorded_verdict_has_the_time_word_of_its_processes() -> None:
     for path in FILES[1:]:
         # Attacks time one of the pairs again in each process, after its contrast.
         first: dict[tuple[str, ...], dict[int, float]] = {}
-        for line in store.read_kind([path], "group"):
-            effects = first.setdefault(tuple(line["cells"]), {})
-            effects.setdefault(line["process"], process_effect(line["rounds"]))
-        for line in store.read_kind([path], "verdict"):
-            mine = first[tuple(line["cells"])]
-            again = change([mine[n] for n in range(line["time"]["processes"])], line["among"])
-            assert again.word == line["time"]["word"], line["contrast"]
-            assert again.ratio == pytest.approx(line["time"]["ratio"])
-            assert (again.low, again.high) == pytest.approx((line["time"]["low"],
-                                                             line["time"]["high"]))  # fmt: skip
+        stored = store.read([path], Rounds, Verdict)
+        for each in stored.of(Rounds):
+            effects = first.setdefault(each.cells, {})
+            effects.setdefault(each.process, process_effect(each.rounds))
+        for verdict in stored.of(Verdict):
+            mine, time = first[verdict.cells], verdict.time
+            assert time is not None
+            again = change([mine[n] for n in range(time.processes)], verdict.among)
+            assert again.word == time.word, verdict.contrast
+            assert again.ratio == pytest.approx(time.ratio)
+            assert (again.low, again.high) == pytest.approx((time.low, time.high))
 
 
 @pytest.mark.skipif(not H200.exists(), reason="the records are not installed")

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from fakes import FakeClock, FakeMonitor
+from pagebench.harness.errors import UserError
 from pagebench.harness.records.timing import Block
-from pagebench.harness.timing import call as own
+from pagebench.harness.timing import call as calls
 from pagebench.harness.timing.clocks import sampling as clocks
 from pagebench.harness.timing.clocks.activity import Kernel, Traced, TraceError
-from pagebench.harness.timing.clocks.sampling import (
-    ClockError,
-    CuptiClock,
-    EagerClock,
-    EventClock,
-    Rule,
-)
+from pagebench.harness.timing.clocks.cupti import CuptiClock
+from pagebench.harness.timing.clocks.eager import EagerClock
+from pagebench.harness.timing.clocks.events import FIRST_SPIN_CYCLES, EventClock
+from pagebench.harness.timing.clocks.make import make_clock
+from pagebench.harness.timing.clocks.sampling import ClockError, Rule
 from pagebench.kernels.device import CPU
 
 
@@ -142,7 +141,7 @@ def test_an_event_sample_is_prepared_drained_spun_and_bracketed_in_that_order() 
     sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
     assert cuda.log == ["flush", "drain", "spin", "event", "spin", *timed]
     assert (sample.time_us, sample.discarded) == (250.0, 0)
-    assert (sample.spin_cycles, sample.spin_us) == (clocks.FIRST_SPIN_CYCLES, 250.0)
+    assert (sample.spin_cycles, sample.spin_us) == (FIRST_SPIN_CYCLES, 250.0)
 
 
 def test_a_block_holds_the_median_clock_of_its_spins() -> None:
@@ -153,10 +152,10 @@ def test_a_block_holds_the_median_clock_of_its_spins() -> None:
 
 
 def test_a_sample_whose_spin_ended_early_is_discarded_and_the_spin_lengthened() -> None:
-    cuda = FakeCuda(host_cycles=3 * clocks.FIRST_SPIN_CYCLES)
+    cuda = FakeCuda(host_cycles=3 * FIRST_SPIN_CYCLES)
     sample = EventClock(cuda).sample(nothing, lambda: cuda.log.append("flush"))
     assert sample.discarded == 2
-    assert cuda.spin == 4 * clocks.FIRST_SPIN_CYCLES
+    assert cuda.spin == 4 * FIRST_SPIN_CYCLES
     assert cuda.log.count("flush") == 3  # each attempt starts from a cold cache
 
 
@@ -199,7 +198,7 @@ def test_cupti_gives_the_span_the_sum_the_symbols_and_the_events_of_the_same_cal
 
 def test_a_watched_call_whose_spin_ended_early_is_traced_anew() -> None:
     tracer = FakeTracer(Kernel("decode", 0, 1000, 1))
-    cuda = FakeCuda(host_cycles=clocks.FIRST_SPIN_CYCLES)
+    cuda = FakeCuda(host_cycles=FIRST_SPIN_CYCLES)
     sample = CuptiClock((), cuda, tracer).sample(nothing, nothing)
     assert (sample.discarded, tracer.brackets, sample.time_us) == (1, 2, 1.0)
 
@@ -239,18 +238,18 @@ def test_kernels_without_a_correlation_id_are_an_error_and_those_round_the_call_
 
 
 def test_a_cpu_has_only_the_wall_clock() -> None:
-    with pytest.raises(ValueError, match="needs a GPU"):
-        clocks.make_clock("events", "cpu")
-    with pytest.raises(ValueError, match="use wall, events"):
-        clocks.make_clock("sundial", "cpu")
-    assert clocks.make_clock("wall", "cpu").name == "wall"
+    with pytest.raises(UserError, match="needs a GPU"):
+        make_clock("events", "cpu")
+    with pytest.raises(UserError, match="use wall, events"):
+        make_clock("sundial", "cpu")
+    assert make_clock("wall", "cpu").name == "wall"
 
 
 @pytest.mark.parametrize(("clock", "state"), [("wall", "cold"), ("eager", "warm")])
 def test_a_call_that_is_no_cell_says_which_cache_it_found(
     clock: str, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clocks, "make_clock", lambda *of: FakeClock(noisy(100, 0.1)))
-    monkeypatch.setattr(own, "find_device", lambda: CPU)
-    _, taken = own.time_call(nothing, clock=clock, l2="cold", seconds=0.05)
-    assert (taken["clock"], taken["l2"]) == (clock, state)
+    monkeypatch.setattr(calls, "make_clock", lambda *of: FakeClock(noisy(100, 0.1)))
+    monkeypatch.setattr(calls, "find_device", lambda: CPU)
+    timed = calls.time_call(nothing, clock=clock, l2="cold", seconds=0.05)
+    assert (timed.clock, timed.l2) == (clock, state)

@@ -15,9 +15,10 @@ import pytest
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import PAGEBENCH
+from pagebench.harness.progress import silent
 from pagebench.harness.records import store
-from pagebench.harness.records.timing import Record
-from pagebench.harness.timing.measure import Options
+from pagebench.harness.records.timing import Timing
+from pagebench.harness.timing.options import Options
 from pagebench.harness.workers import worker
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import CPU
@@ -56,8 +57,8 @@ def trouble(tmp_path: Path) -> Iterator[Path]:
     _from_files.clear()
 
 
-def measure(pool: Pool, *names: str) -> list[Record]:
-    return [pool.measure(Cell.parse(name), QUICK, lambda stage: None) for name in names]
+def measure(pool: Pool, *names: str) -> list[Timing]:
+    return [pool.measure(Cell.parse(name), QUICK, silent) for name in names]
 
 
 def test_a_dying_kernel_loses_only_its_own_cell(trouble: Path) -> None:
@@ -139,13 +140,13 @@ def test_a_sweep_killed_in_the_middle_leaves_no_orphan_and_resumes(tmp_path: Pat
         time.sleep(0.05)
     assert not any(map(running, workers))
 
-    before = [record.key for record in store.read([out])]
+    before = [timing.key for timing in store.read([out], Timing).of(Timing)]
     with out.open("a") as file:
         file.write('{"cell":"gather_cut')  # as if killed in the middle of a write
     resumed = pagebench(*SWEEP, "--out", str(out), "--resume", cwd=tmp_path)
     _, errors = resumed.communicate()
     assert resumed.returncode == 0, errors
-    keys = [record.key for record in store.read([out])]
+    keys = [timing.key for timing in store.read([out], Timing).of(Timing)]
     assert keys[: len(before)] == before
     assert len(keys) == len(set(keys)) == 10
     assert f"{len(before)} of 10 are in" in errors
