@@ -15,8 +15,8 @@ from typer.main import get_command
 from fakes import ROOT, pagebench
 from pagebench.harness.cell import WORDS, Cell
 from pagebench.harness.cli.main import app
-from pagebench.harness.judging.verdict import WORDS as VERDICTS
 from pagebench.harness.records.timing import STATUSES
+from pagebench.harness.records.verdict import WORDS as VERDICTS
 from pagebench.harness.suites import SUITES
 from pagebench.harness.timing.clocks.sampling import CLOCKS
 from pagebench.harness.timing.measure import refusal
