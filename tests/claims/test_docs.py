@@ -19,7 +19,7 @@ from pagebench.harness.records.timing import STATUSES
 from pagebench.harness.records.verdict import WORDS as VERDICTS
 from pagebench.harness.suites import SUITES
 from pagebench.harness.timing.clocks.sampling import CLOCKS
-from pagebench.harness.timing.measure import refusal
+from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.adapter import Loads
 from pagebench.kernels.device import CPU
 from pagebench.kernels.registry import ADAPTERS
