@@ -36,7 +36,7 @@ def examine(device: Device) -> dict[str, dict[str, Any]]:
 
 def _flat(facts: Environment) -> dict[str, Any]:
     """What is known of the machine, and a line a version."""
-    known = msgspec.to_builtins(facts)
+    known: dict[str, Any] = msgspec.to_builtins(facts)
     versions = known.pop("versions", {})
     return known | {f"version of {name}": text for name, text in versions.items()}
 

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from shutil import get_terminal_size
 from textwrap import TextWrapper
+from typing import TYPE_CHECKING
 
-from pagebench.harness.environment import Environment
 from pagebench.profiles.metrics import CHIPS
+
+if TYPE_CHECKING:
+    from pagebench.harness.environment import Environment
 
 UNBOUNDED = 10**6  # columns of what is no terminal
 
