@@ -11,31 +11,8 @@ from pathlib import Path
 import pytest
 
 from fakes import RESULTS, ROOT
-from house import imported, module_arrows, module_files, room_of
+from house import ROOMS, imported, module_arrows, module_files, room_of
 
-# The import order: a room may import its own modules and those of rooms above it, anywhere in its
-# code. What measures stands before what judges, and what judges before what shows.
-ROOMS = (
-    "layouts",
-    "profiles",
-    "kernels",
-    "kernels/probes",
-    "kernels/xqa",
-    "kernels/flashinfer",
-    "kernels/triton",
-    "harness",
-    "harness/records",
-    "harness/timing/clocks",
-    "harness/timing",
-    "harness/workers",
-    "harness/counting",
-    "harness/judging",
-    "harness/instruments",
-    "harness/show",
-    "harness/study",
-    "harness/plugin",
-    "harness/cli",
-)
 # Arrows that the order would allow and the plan does not: tools and silicon know no layouts, what
 # is drawn is drawn from records, and a kernel of one family knows no other family.
 FAMILIES = ("kernels/probes", "kernels/xqa", "kernels/flashinfer", "kernels/triton")
@@ -166,11 +143,12 @@ def test_importing_everything_but_device_kernels_loads_no_heavy_library() -> Non
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
+STUDY = str(RESULTS / "h200" / "study.jsonl")
 VIEWERS = (
     ("list",),
-    ("report", str(RESULTS / "cpu" / "smoke.jsonl")),
-    ("show", "xqa_shared_p16", str(RESULTS / "h200" / "make_ncu.jsonl")),
-    ("study", str(RESULTS / "cpu" / "smoke.jsonl"), "--out", "study.html"),
+    ("report", STUDY),
+    ("show", "xqa_shared_p16", STUDY),
+    ("study", STUDY, "--out", "page"),
 )
 
 
