@@ -48,12 +48,13 @@ def doctor(
 
 
 def _speed(here: Device, out: Path | None, as_json: bool) -> None:
+    from pagebench.harness.cli.report import plain_table
     from pagebench.harness.instruments.speed import speeds
     from pagebench.harness.records import store
     from pagebench.harness.show.machine import speed_json
 
     rows = []
-    for found in speeds(here, say):
+    for found in speeds(here, plain_table, say):
         kept = "kept" if found.is_kept else "over"
         rows.append((found.what, f"{found.seconds:.3f}", f"{found.limit_s:.3f}", kept))
         if out:

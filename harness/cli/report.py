@@ -96,11 +96,15 @@ def _print_markdown(
 
 def print_table(timings: Sequence[Timing]) -> None:
     """On a terminal the command and under it the numbers; elsewhere one uncut line a record."""
-    rows = [tables.row(timing) for timing in timings]
-    if sys.stdout.isatty() and len(rows) <= MOST_RICH_ROWS:
-        print(tables.tall(rows))
+    if sys.stdout.isatty() and len(timings) <= MOST_RICH_ROWS:
+        print(tables.tall(map(tables.row, timings)))
     else:
-        print(plain(tables.HEADINGS, map(tables.cells_of, rows)))
+        print(plain_table(timings))
+
+
+def plain_table(timings: Sequence[Timing]) -> str:
+    """One uncut line a record."""
+    return plain(tables.HEADINGS, map(tables.cells_of, map(tables.row, timings)))
 
 
 COMMANDS = (report,)

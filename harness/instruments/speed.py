@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,6 @@ from pagebench.harness.progress import Progress
 from pagebench.harness.records import codec, store
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.records.timing import Asked, Block, Samples, Timing
-from pagebench.harness.show import timings
-from pagebench.harness.show.text import plain
 from pagebench.kernels.device import Device
 from pagebench.layouts.lowering import lower
 from pagebench.layouts.table import page_table
@@ -29,9 +27,14 @@ LIST_LIMIT_S, REPORT_LIMIT_S, REPORT_RECORDS = 0.4, 2.0, 10_000
 PROFILED, PROFILE_LIMIT_S = "xqa_shared_p16", 30.0  # with its module built before
 REPEATS = 5
 
+Draw = Callable[[Sequence[Timing]], object]
 
-def speeds(device: Device, progress: Progress) -> Iterator[Speed]:
-    """How long each thing took five times (a profile: once), and how long it may."""
+
+def speeds(device: Device, draw: Draw, progress: Progress) -> Iterator[Speed]:
+    """How long each thing took five times (a profile: once), and how long it may.
+
+    `draw` makes the table of a report.
+    """
     here = environment(device)
     for placement in ("contiguous", "block128", "scatter"):
         name = f"reference_distinct_{placement}_p1_{MANY_INDICES}"
@@ -41,7 +44,7 @@ def speeds(device: Device, progress: Progress) -> Iterator[Speed]:
     listed = Waited("pagebench list --suite pages", LIST_LIMIT_S, "median")
     yield listed.timed(lambda: _pagebench("list", "--suite", "pages"), here)
     with tempfile.TemporaryDirectory() as scratch:
-        report = _reporter(Path(scratch) / "many.jsonl")
+        report = _reporter(Path(scratch) / "many.jsonl", draw)
         drawn = Waited(f"report of {REPORT_RECORDS:,} records", REPORT_LIMIT_S)
         yield drawn.timed(report, here)
     if device.kind == "cuda":
@@ -109,7 +112,7 @@ def _pagebench(*words: str) -> None:
     subprocess.run([*PAGEBENCH, *words], check=True, capture_output=True, text=True)
 
 
-def _reporter(path: Path) -> Callable[[], object]:
+def _reporter(path: Path, draw: Draw) -> Callable[[], object]:
     """Reading and drawing a file of records of 200 samples each."""
     cell = Cell.parse("reference_distinct_p16")
     samples = Samples(tuple(100 + i % 7 * 0.1 for i in range(200)), 1.0, (Block(0),), "samples")
@@ -128,8 +131,4 @@ def _reporter(path: Path) -> Callable[[], object]:
     lines = (codec.encode(replace(one, process=i)) for i in range(REPORT_RECORDS))
     path.write_text("\n".join(lines))
 
-    def draw() -> None:
-        records = store.read([path], Timing).of(Timing)
-        plain(timings.HEADINGS, map(timings.cells_of, map(timings.row, records)))
-
-    return draw
+    return lambda: draw(store.read([path], Timing).of(Timing))

@@ -14,11 +14,11 @@ from pagebench.harness.timing import refuse
 from pagebench.harness.timing.check import Checker
 from pagebench.harness.timing.clocks import sampling
 from pagebench.harness.timing.clocks.graph import capture
+from pagebench.harness.timing.clocks.interval import interval
 from pagebench.harness.timing.clocks.make import make_clock
 from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of
 from pagebench.harness.timing.options import HALF_WIDTH, Options
 from pagebench.harness.timing.session import Session
-from pagebench.harness.timing.stats import summarise
 from pagebench.kernels.adapter import Adapter, Call, Refusal
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import find_kernel
@@ -51,7 +51,7 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
         samples = _timed(run, ready, options, session, progress)
         if options.boundary == "run":
             found = replace(found, check=ready.checker.after())
-        middle = summarise(samples.time_us, find_modes=False).median_us
+        middle = interval(samples.time_us).median_us
         refuse_implausible(middle, samples.floor_us, from_dram(found, options), session)
         outcome: dict[str, Any] = {"status": "measured", "samples": samples}
     except Exception as error:

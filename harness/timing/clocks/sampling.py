@@ -14,8 +14,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from pagebench.harness.records.timing import MOST_SAMPLES, Block, Samples
-from pagebench.harness.timing.monitor import Monitor
-from pagebench.harness.timing.stats import summarise
+from pagebench.harness.timing.clocks.interval import interval
 
 Run = Callable[[], object]
 
@@ -41,6 +40,15 @@ class Sample:
     discarded: int = 0
     spin_cycles: int | None = None
     spin_us: float | None = None  # from an event before the spin to the one after it
+
+
+class Monitor(Protocol):
+    """Reads the state of a device between samples; `reads` is false where there is none to read."""
+
+    @property
+    def reads(self) -> bool: ...
+
+    def block(self, start: int) -> Block: ...
 
 
 class Clock(Protocol):
@@ -117,7 +125,7 @@ def _stopped(taken: list[Sample], rule: Rule, elapsed_s: float) -> str | None:
         return "samples"
     if len(taken) >= rule.least:
         times = [sample.time_us for sample in taken]
-        if summarise(times, find_modes=False).half_width <= rule.half_width:
+        if interval(times).half_width <= rule.half_width:
             return "interval"
     return "time" if taken and elapsed_s >= rule.seconds else None
 
@@ -137,7 +145,7 @@ def null_samples(clock: Clock) -> list[Sample]:
 def _median_us(taken: list[Sample], field: str = "time_us") -> float | None:
     """The median of that field; None where the samples have none."""
     times = [time for sample in taken if (time := getattr(sample, field)) is not None]
-    return summarise(times, find_modes=False).median_us if times else None
+    return interval(times).median_us if times else None
 
 
 def nothing() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pagebench.harness.cli.report import plain_table
 from pagebench.harness.environment import Environment
 from pagebench.harness.instruments import doctor, speed
 from pagebench.harness.progress import silent
@@ -20,7 +21,7 @@ def test_a_list_is_held_by_its_median_and_all_else_by_its_best(
     for name in ("_table_builder", "_reporter"):
         monkeypatch.setattr(speed, name, lambda *of: lambda: None)
     monkeypatch.setattr(speed, "_pagebench", lambda *words: None)
-    found = {each.what: each for each in speed.speeds(CPU, silent)}
+    found = {each.what: each for each in speed.speeds(CPU, len, silent)}
     assert {len(each.all_seconds) for each in found.values()} == {5}
     listed = found.pop("pagebench list --suite pages")
     assert (listed.statistic, listed.limit_s) == ("median", 0.4)
@@ -45,10 +46,8 @@ def test_a_report_reads_and_draws_what_its_file_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed, "REPORT_RECORDS", 3)
-    drawn: list[int] = []
-    monkeypatch.setattr(speed, "plain", lambda heads, rows: drawn.append(len(list(rows))))
-    speed._reporter(tmp_path / "many.jsonl")()
-    assert drawn == [3]
+    table = speed._reporter(tmp_path / "many.jsonl", plain_table)()
+    assert len(str(table).splitlines()) == 1 + 3
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagebench.harness.timing.stats import interval_rank, summarise
+from pagebench.harness.timing.clocks.interval import interval_rank
+from pagebench.harness.timing.stats import summarise
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
