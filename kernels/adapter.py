@@ -114,6 +114,13 @@ def takes(kernel: str, axis: str, value: object, accepted: tuple[object, ...]) -
     return Refusal(f"{kernel} takes {axis} {known}, not {value}", "shape")
 
 
+def of_kind(kind: str, reason: str | None) -> Refusal | None:
+    """A sentence as a refusal of that kind; one that has a kind keeps it."""
+    if not reason or isinstance(reason, Refusal):
+        return reason or None
+    return Refusal(reason, kind)
+
+
 def first(*reasons: str | None) -> str | None:
     """The first reason that there is, of its own kind where it is a `Refusal`."""
     return next((reason for reason in reasons if reason), None)

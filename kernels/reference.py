@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagebench.kernels.adapter import Call
+from pagebench.kernels.adapter import Call, Refusal
 from pagebench.kernels.device import Device
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch, request_kv
@@ -63,7 +63,8 @@ class Reference:
 
     def refuses(self, shape: Shape, device: Device) -> str | None:
         if shape.kv_layout == "HND":
-            return "reference reads a token-flat pool, which has no HND layout: leave out hnd"
+            flat = "reference reads a token-flat pool, which has no HND layout: leave out hnd"
+            return Refusal(flat, "shape")
         return None
 
     def workspace_bytes(self, shape: Shape) -> int:

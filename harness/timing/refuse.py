@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import one_line
-from pagebench.kernels.adapter import Adapter, Refusal
+from pagebench.kernels.adapter import Adapter, Refusal, of_kind
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 
@@ -33,9 +33,7 @@ def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
         reason = adapter.refuses(cell.shape, device)
     except Exception as error:
         return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
-    if not reason or isinstance(reason, Refusal):
-        return reason or None
-    return Refusal(str(reason))
+    return of_kind("adapter", reason)
 
 
 def refuse_memory(needed: int, device: Device) -> Refusal | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, of_kind, takes
 from pagebench.kernels.device import Device, multiprocessors
 from pagebench.kernels.flashinfer.loads import fidecode_loads
 from pagebench.layouts.shape import Shape
@@ -58,9 +58,9 @@ class FlashInferDecode:
         return first(
             takes(self.name, "head dims", shape.head_dim, (64, 128, 256)),
             None if self.tensor_cores else takes(self.name, "groups", shape.group, _groups()),
-            self._refuses_types(shape),
+            of_kind("shape", self._refuses_types(shape)),
             needs_gpu(self.name, device),
-            self._refuses_device(device),
+            of_kind("device", self._refuses_device(device)),
             needs_package(self.name, "flashinfer", "flashinfer-python"),
         )
 

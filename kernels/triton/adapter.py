@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, of_kind, takes
 from pagebench.kernels.device import Device
 from pagebench.kernels.triton.loads import triton_loads
 from pagebench.layouts.lowering import Lowered
@@ -136,12 +136,12 @@ class TritonDecode:
     def refuses(self, shape: Shape, device: Device) -> str | None:
         least = (8, 9) if shape.dtype == "e4m3" else (8, 0)  # the first with e4m3 conversions
         return first(
-            self._refuses_pages(shape),
+            of_kind("shape", self._refuses_pages(shape)),
             takes(self.name, "head_dim", shape.head_dim, (64, 128, 256)),
             None if _is_interpreted() else needs_gpu(self.name, device, least),
             needs_package(self.name, "triton", "triton"),
-            self._refuses_loads(shape) if shape.planted_loads else None,
-            self._refuses_spin(shape) if shape.planted_ns else None,
+            of_kind("shape", self._refuses_loads(shape)) if shape.planted_loads else None,
+            of_kind("shape", self._refuses_spin(shape)) if shape.planted_ns else None,
         )
 
     def _refuses_pages(self, shape: Shape) -> str | None:

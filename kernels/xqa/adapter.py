@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, takes
+from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, of_kind, takes
 from pagebench.kernels.device import Device
 from pagebench.kernels.xqa.loads import xqa_loads
 from pagebench.layouts.shape import Shape
@@ -36,9 +36,9 @@ class Xqa:
     def refuses(self, shape: Shape, device: Device) -> str | None:
         return first(
             takes(self.name, "page sizes", shape.page_size, PAGE_SIZES),
-            _refuses_heads(shape),
+            of_kind("shape", _refuses_heads(shape)),
             needs_gpu(self.name, device, (9, 0)),
-            _refuses_device(device),
+            of_kind("device", _refuses_device(device)),
             needs_package(self.name, "flashinfer", "flashinfer-python"),
         )
 

@@ -30,6 +30,7 @@ from pagebench.kernels.reference import attend
 from pagebench.layouts.table import page_table
 from pagebench.layouts.tensors import Batch, materialise, queries, request_kv
 
+HOPPER = Device("cuda", "NVIDIA H200", 0, (9, 0))
 QUICK = Options(clock="wall", seconds=0.05)
 
 
@@ -259,8 +260,7 @@ def test_refusals_name_the_device_and_what_would_do() -> None:
     ("xqa_shared_p16_d72", "multiples of 16"),
 ])  # fmt: skip
 def test_shape_refusals_say_what_would_be_taken(name: str, says: str) -> None:
-    hopper = Device("cuda", "NVIDIA H200", 0, (9, 0))
-    assert says in str(refusal(Cell.parse(name), hopper))
+    assert says in str(refusal(Cell.parse(name), HOPPER))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,14 @@ def test_shape_refusals_say_what_would_be_taken(name: str, says: str) -> None:
     [
         ("xqa_shared_p17", "run", CPU, "shape"),
         ("fidecode_distinct_p1_d72", "run", CPU, "shape"),
+        ("xqa_shared_p16_d24", "run", CPU, "shape"),
+        ("fidecode_distinct_p1_hnd", "run", CPU, "shape"),
+        ("tritonrow_distinct_p24", "run", CPU, "shape"),
+        ("tritontoken_distinct_p1_hnd", "run", CPU, "shape"),
+        ("reference_distinct_p16_hnd", "run", CPU, "shape"),
+        ("tritontile_distinct_p64_x9_l64", "run", HOPPER, "shape"),
+        ("fifa3_distinct_p1", "run", Device("cuda", "NVIDIA B200", 0, (10, 0)), "device"),
+        ("xqa_shared_p16", "run", Device("cuda", "?", 0, (11, 0)), "device"),
         ("xqa_shared_p16", "run", CPU, "device"),
         ("xqa_shared_p16", "run", Device("cuda", "NVIDIA A100", 0, (8, 0)), "device"),
         ("gather_distinct_p16", "plan", CPU, "boundary"),
@@ -315,8 +323,7 @@ def test_a_kernel_that_is_gone_is_refused_as_a_kernel(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("word", ["x1", "y1"])
 @pytest.mark.parametrize("kernel", [name for name, _ in registry.ADAPTERS if "triton" not in name])
 def test_kernels_that_plant_nothing_name_those_that_do(kernel: str, word: str) -> None:
-    hopper = Device("cuda", "NVIDIA H200", 0, (9, 0))
-    said = str(refusal(Cell.parse(f"{kernel}_distinct_p64_{word}"), hopper))
+    said = str(refusal(Cell.parse(f"{kernel}_distinct_p64_{word}"), HOPPER))
     assert said.startswith(f"{kernel} carries no planted work")
     assert said.endswith("tritontoken, tritonrow, tritontile")
 
