@@ -122,16 +122,16 @@ def _refuse(todo: Sequence[Job]) -> None:
             raise UserError(f"{job.cell.name}: {job.refused}")
 
 
-def _resumed(wanted: list[Job], path: Path, here: Device) -> list[Timing]:
-    """Measure what is wanted and not there yet; the records of all that is wanted."""
-    before = recorded(wanted, path)
-    todo = pending(wanted, before)
-    say(f"{len(wanted) - len(todo)} of {len(wanted)} are in {path}")
+def _resumed(every: list[Job], path: Path, here: Device) -> list[Timing]:
+    """Measure what is not there yet; the records of all."""
+    before = recorded(every, path)
+    todo = pending(every, before)
+    say(f"{len(every) - len(todo)} of {len(every)} are in {path}")
     commits = {timing.environment.commit for timing in before if timing.samples}
     if commits - {commit()["commit"]}:
         say("the file's records are of another commit; a new --out keeps them apart")
     _swept(todo, path, here)
-    return recorded(wanted, path)
+    return recorded(every, path)
 
 
 def _swept(todo: Sequence[Job], path: Path, here: Device) -> list[Timing]:

@@ -54,3 +54,9 @@ def test_cuda_counts_gpus_in_the_order_of_their_names(
     monkeypatch.setattr(os.path, "exists", lambda path: True)
     device.find_device()
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("wanted", ["tpu", "cpu:0", "cuda:x", "cuda:99"])
+def test_a_device_that_is_not_there_is_an_error_of_its_own(wanted: str) -> None:
+    with pytest.raises(device.DeviceError, match=f"device {wanted}: "):
+        device.find_device(wanted)
