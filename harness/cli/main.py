@@ -136,9 +136,9 @@ def _complain(line: str) -> int:
 
 
 def _tell_trouble(error: OSError) -> int:
-    """A file that the error names, or an output without room, is the user's to put right."""
-    if error.filename or error.errno in NO_ROOM:
-        return _complain(f"{error.filename or 'output'}: {error.strerror}")
+    """An output without room is the user's to put right; files that they name are StoreErrors."""
+    if error.filename is None and error.errno in NO_ROOM:
+        return _complain(f"output: {error.strerror}")
     return _tell_bug()
 
 

@@ -11,7 +11,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.counters import Counters, Kernel
-from pagebench.harness.records.store import StoreError, check_writable, make_folder_of
+from pagebench.harness.records.store import StoreError, check_writable, file_errors, make_folder_of
 from pagebench.profiles.metrics import METRICS
 
 BASELINE_SCHEMA = 1
@@ -77,16 +77,14 @@ def save(path: Path, records: Iterable[Counters]) -> int:
 
 def _write_whole(path: Path, text: str) -> None:
     """All of it or nothing: a full disk must not cost the baseline that was there."""
-    try:
-        make_folder_of(path)
-        part = _part(path)
+    make_folder_of(path)
+    part = _part(path)
+    with file_errors(path):
         try:
             part.write_text(text, encoding="utf-8")
             part.replace(path.resolve())
         finally:
             part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 def _part(path: Path) -> Path:
@@ -98,10 +96,7 @@ def _part(path: Path) -> Path:
 def check_place(path: Path) -> None:
     """UserError where a baseline could not be written there: before anything is counted."""
     for each in (path, _part(path)):
-        try:
-            check_writable(each)
-        except OSError as error:
-            raise StoreError(f"{each}: {error.strerror}") from error
+        check_writable(each)
 
 
 def load(path: Path) -> Counts:

@@ -17,7 +17,7 @@ from pagebench.harness.environment import PAGEBENCH, environment
 from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.progress import Progress
 from pagebench.harness.records.counters import Counters, How, Kernel
-from pagebench.harness.records.store import check_writable
+from pagebench.harness.records.store import StoreError, check_writable
 from pagebench.harness.timing.once import Called
 from pagebench.kernels.device import Device
 from pagebench.profiles.counters import CountError
@@ -89,10 +89,8 @@ def _report_path(keep: Path | None) -> Path | None:
         return None
     if keep.suffix != ".ncu-rep":
         keep = keep.with_name(keep.name + ".ncu-rep")
-    try:
+    with as_user_error(StoreError, prefix="--keep "):
         check_writable(keep)
-    except OSError as error:
-        raise UserError(f"--keep {keep}: {error.strerror}") from error
     return keep
 
 

@@ -115,7 +115,7 @@ def history(name: str) -> list[str]:
 def json_schema(name: str) -> Json:
     """The JSON Schema of a kind's lines as they are written today."""
     kind = KINDS[name]
-    schema = msgspec.json.schema(kind.record)
+    schema = json.loads(json.dumps(msgspec.json.schema(kind.record)))  # tuples become lists
     body = schema["$defs"][kind.record.__name__]
     body["properties"] = {
         "kind": body["properties"].pop("kind"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from pagebench.harness.records.base import Json
 
@@ -25,7 +26,7 @@ CAVEATS = {
     r"(?P<predicted>the predicted work|work) and the time moved in opposite directions":
         "opposite ways",
 }  # fmt: skip
-READ = {
+READ: dict[str, Callable[[str], object]] = {
     "reasons": lambda text: text.split(", "),
     "differs": lambda text: text.split(", "),
     "predicted": lambda text: text == "the predicted work",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,15 @@ class StoreError(UserError):
     """A results file that cannot be read or written."""
 
 
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """What the system says of a file that the user named, as a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
 # --- Writing --------------------------------------------------------------------------------------
 
 
@@ -40,25 +49,24 @@ def append(path: Path, *records: Record) -> None:
 
 
 def _append_line(path: Path, line: str) -> None:
-    try:
-        make_folder_of(path)
-        with path.open("a+b") as file:
-            if file.tell() and not _ends_whole(file):
-                file.write(b"\n")
-            file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
+    make_folder_of(path)
+    with file_errors(path), path.open("a+b") as file:
+        if file.tell() and not _ends_whole(file):
+            file.write(b"\n")
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_folder_of(path: Path) -> None:
-    """The folder that a file is to be in; a file in its place is no folder, not `File exists`."""
+    """Make the folder that a file goes to; StoreError where that fails."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        code = errno.ENOTDIR
-        raise NotADirectoryError(code, os.strerror(code), str(path.parent)) from error
+        with file_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    except StoreError as error:
+        if isinstance(error.__cause__, FileExistsError):  # the system says only `File exists`
+            raise StoreError(f"{path}: {os.strerror(errno.ENOTDIR)}") from error
+        raise
 
 
 def _dated(record: Record) -> Record:
@@ -73,31 +81,30 @@ def _ends_whole(file: IO[bytes]) -> bool:
 
 
 def check_writable(path: Path) -> None:
-    """OSError or StoreError before anything is run, and not when the file is to be written.
+    """StoreError before anything runs, and not when the file is to be written.
 
     A file that is not there yet is not left behind.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise StoreError(f"{path}: not a regular file")
     make_folder_of(path)
-    existed = path.exists()
-    path.open("a").close()
-    if not existed:
-        path.unlink()
+    with file_errors(path):
+        existed = path.exists()
+        path.open("a").close()
+        if not existed:
+            path.unlink()
 
 
 def check_appendable(path: Path) -> None:
     """Refuse a file that cannot be written or holds something else, before anything is run."""
+    check_writable(path)
     first = ""
     try:
-        check_writable(path)
         if path.exists():
-            with path.open(encoding="utf-8") as file:
+            with file_errors(path), path.open(encoding="utf-8") as file:
                 first = file.readline()
     except UnicodeDecodeError as error:
         raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
     if first.strip() and not _is_start_of_ours(first[:8]):
         raise StoreError(f"{path} is no results file: choose another for --out")
 
@@ -185,11 +192,10 @@ def _typed(value: dict[str, Any], where: str) -> Record:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
+        with file_errors(path):
+            return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 def _is_start_of_ours(line: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pagebench.harness.records.store import file_errors, make_folder_of
 from pagebench.harness.show.text import markdown
 from pagebench.harness.study import original
 from pagebench.harness.study.section import ANEW, Section
@@ -90,10 +91,11 @@ def _section(section: Section) -> str:
 
 
 def write(study: Study, folder: Path) -> tuple[Path, Path]:
-    """Write study.html and study.md into the folder and return where they are."""
+    """Write study.html and study.md into the folder; StoreError where that fails."""
     page, text = folder / "study.html", folder / "study.md"
     drawn = html(study)
-    folder.mkdir(parents=True, exist_ok=True)
-    page.write_text(drawn, encoding="utf-8")
-    text.write_text(as_markdown(study), encoding="utf-8")
+    make_folder_of(page)
+    with file_errors(folder):
+        page.write_text(drawn, encoding="utf-8")
+        text.write_text(as_markdown(study), encoding="utf-8")
     return page, text

@@ -106,9 +106,10 @@ def test_what_was_printed_before_another_file_failed_reaches_the_pipe() -> None:
     """Buffered, as stdout to a pipe is."""
     code = (
         "from pagebench.harness.cli import main as cli\n"
+        "from pagebench.harness.records.store import StoreError\n"
         "def app(**_):\n"
         "    print('a card')\n"
-        "    raise OSError(28, 'No space left on device', 'b.json')\n"
+        "    raise StoreError('b.json: No space left on device')\n"
         "cli.app = app\n"
         "cli.main()"
     )
@@ -153,6 +154,7 @@ BUGS: dict[str, Callable[[], object]] = {
     "ValueError: zip() argument 2 is longer": lambda: list(zip("a", "bc", strict=True)),
     "TypeError": lambda: len(3),  # type: ignore[arg-type]
     "OSError: [Errno 29] Illegal seek": _seek,
+    "FileNotFoundError: [Errno 2]": lambda: Path("a-file-of-ours").read_text(),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fakes import RESULTS, ROOT
+from fakes import RESULTS
 from pagebench.harness.environment import Environment
 from pagebench.harness.records import codec, store
 from pagebench.harness.records.caveats import Throttled
@@ -162,12 +162,3 @@ def test_records_are_of_the_kinds_asked_for_and_the_newest_is_last(tmp_path: Pat
 
 def test_an_environment_that_says_nothing_takes_no_room() -> None:
     assert "environment" not in json.loads(codec.encode(replace(SPEED, environment=Environment())))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_schema_in_the_docs_is_what_the_types_say(kind: str) -> None:
-    path = ROOT / "docs" / "schema" / f"{kind}.json"
-    if not path.parent.exists():
-        pytest.skip("the docs are not installed")
-    today = json.loads(json.dumps(codec.json_schema(kind)))
-    assert json.loads(path.read_text()) == today, "run docs/schema/write"
