@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
+from pagebench.harness.axes import Axes
 from pagebench.harness.errors import UserError
 from pagebench.kernels.registry import is_kernel, is_name, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
@@ -68,30 +68,6 @@ EXAMPLES = (
 )
 REMOTE, LIKELY = 0.4, 0.6  # difflib ratios: what else could be meant, and what surely was
 MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
-
-
-class Axes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every axis of a cell as records hold it: words for sharing and placement, sizes for the rest.
-
-    `table_tokens` is the padded context in tokens, `planted_ns` nanoseconds.
-    """
-
-    kernel: str
-    sharing: str
-    placement: str
-    page_size: int
-    batch: int
-    kv_len: int
-    ragged_percent: int
-    seed: int
-    table_tokens: int
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    dtype: str
-    kv_layout: str
-    planted_loads: int
-    planted_ns: int
 
 
 @dataclass(frozen=True, slots=True)

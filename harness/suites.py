@@ -59,14 +59,19 @@ MODEL_KERNELS = (
     *("xqa_distinct_p64", "tritontile_distinct_p64"),
 )
 
+
+def placement_cell(placement: str, batch: int) -> str:
+    """Canonical name of a cell of the suite `placements`."""
+    return Cell.parse(f"fidecode_distinct_{placement}_p1_b{batch}_l8192").name
+
+
 SUITES = (
     Suite("smoke", "Does the whole path work here, on any device?", _cells(SMOKE_CELLS)),
     Suite(
         "placements",
         "Does it matter to a token-flat kernel where tokens lie?",
         _cells(
-            f"fidecode_distinct_{placement}_p1_b{batch}_l8192"
-            for batch, placement in product(FOOTPRINTS, PLACEMENTS)
+            placement_cell(placement, batch) for batch, placement in product(FOOTPRINTS, PLACEMENTS)
         ),
     ),
     Suite(

@@ -39,10 +39,11 @@ from pagebench.harness.show.conclusions import (
     planted_table,
 )
 from pagebench.harness.show.text import fold, plural
+from pagebench.harness.timing.interleaved import NotTimed
 from pagebench.harness.timing.options import Options, default_options
 from pagebench.harness.timing.refuse import refusal
 from pagebench.harness.workers.bench import Bench
-from pagebench.harness.workers.interleave import GroupFailed, interleave
+from pagebench.harness.workers.interleave import interleave
 from pagebench.harness.workers.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
 from pagebench.kernels.device import Device
 
@@ -158,7 +159,7 @@ def dose(
 
 
 def _doses(ladders: Sequence[Ladder], bench: Bench, evidence: Evidence) -> list[Dose]:
-    """A dose of each ladder. GroupFailed, after all others are written, where one has no times."""
+    """A dose of each ladder. NotTimed, after all others are written, where one has no times."""
     from pagebench.harness.judging.dose import dose_of, groups_of
 
     groups = groups_of(ladders)
@@ -288,7 +289,7 @@ def _kept(path: Path) -> Iterator[None]:
             "they are not taken up again"
         )
         raise
-    except GroupFailed as error:
+    except NotTimed as error:
         if not error.crashed:
             raise
         say(str(error))

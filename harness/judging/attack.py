@@ -10,8 +10,8 @@ from pagebench.harness.counting.predict import predict_counters
 from pagebench.harness.errors import UserError
 from pagebench.harness.records.attack import Attack, ExtraWork, Variant
 from pagebench.harness.records.dose import Step
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.harness.timing.refuse import refusal
-from pagebench.harness.workers.interleave import Interleaved
 from pagebench.kernels.device import Device
 
 SCALES = (0.5, 1.0, 2.0)
@@ -76,7 +76,7 @@ def groups_of(pairs: Sequence[Pair]) -> list[Interleaved]:
 
 
 def attack_of(how: str, groups: Sequence[Interleaved]) -> Attack:
-    """The effect in every variant, and its word. GroupFailed where a variant has no times."""
+    """The effect in every variant, and its word. NotTimed where a variant has no times."""
     for group in groups:
         group.refuse_failed(" ".join(cell.name for cell in group.cells))
     variants = tuple(map(_variant, groups))

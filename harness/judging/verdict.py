@@ -30,7 +30,7 @@ from pagebench.harness.records.caveats import (
 )
 from pagebench.harness.records.select import Evidence, State
 from pagebench.harness.records.verdict import Change, SameBinary, Verdict, Work
-from pagebench.harness.workers.interleave import Interleaved
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.profiles.ceilings import CriticalPath
 from pagebench.profiles.counters import Count, ratio_repeats, ratios
 

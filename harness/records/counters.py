@@ -12,7 +12,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from pagebench.harness.cell import Axes
+from pagebench.harness.axes import Axes
 from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
 from pagebench.profiles.counters import Count, counts, ratio_repeats, ratios, totals, unstable
 from pagebench.profiles.metrics import METRICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from pagebench.harness.cell import Axes
+from pagebench.harness.axes import Axes
 from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
 
 MOST_SAMPLES = 200

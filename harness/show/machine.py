@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pagebench.harness.judging.dose import conclude
+from pagebench.harness.judging.explain import conclude
 from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.records.audit import Audit
 from pagebench.harness.records.base import Json, Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pagebench.harness.judging.dose import Explanation, candidates, conclude, moves
+from pagebench.harness.judging.explain import Explanation, candidates, conclude, moves
 from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.records.calibration import Calibration, Disagreement
 from pagebench.harness.records.caveats import (

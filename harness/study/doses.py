@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from pagebench.harness.judging.dose import Explanation, candidates, conclude
+from pagebench.harness.judging.explain import Explanation, candidates, conclude
 from pagebench.harness.records.dose import Dose, Step
 from pagebench.harness.show import sentences
 from pagebench.harness.show.text import signed

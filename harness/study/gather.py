@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pagebench.harness.cell import Cell
 from pagebench.harness.study import figures, original
 from pagebench.harness.study.figures import Figure
 from pagebench.harness.study.numbers import (
@@ -21,7 +20,7 @@ from pagebench.harness.study.numbers import (
 )
 from pagebench.harness.study.read import Recorded, Timed, gpus_of
 from pagebench.harness.study.section import Section, Table, beside, table_of
-from pagebench.harness.suites import FOOTPRINTS, PLACEMENTS
+from pagebench.harness.suites import FOOTPRINTS, PLACEMENTS, placement_cell
 
 TITLE = "Gather isolation: where tokens lie"
 HEADINGS = (
@@ -35,11 +34,6 @@ HEADINGS = (
 )
 A_MILLION = 128  # requests of 8,192 tokens
 Placed = Mapping[str, Timed]  # one footprint, by placement
-
-
-def placement_cell(placement: str, batch: int) -> str:
-    """Name of a cell of the suite `placements`."""
-    return Cell.parse(f"fidecode_distinct_{placement}_p1_b{batch}_l8192").name
 
 
 def gather(recorded: Recorded) -> Section:

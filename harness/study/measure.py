@@ -24,10 +24,11 @@ from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.select import Evidence
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.suites import Suite, find_suite
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.harness.timing.options import default_options
 from pagebench.harness.timing.refuse import refusal
 from pagebench.harness.workers.bench import Bench
-from pagebench.harness.workers.interleave import Interleaved, interleave
+from pagebench.harness.workers.interleave import interleave
 from pagebench.harness.workers.sweep import jobs, sweep
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import Device

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.study import original
-from pagebench.harness.study.gather import placement_cell
 from pagebench.harness.study.numbers import (
     UNSTABLE,
     commands_of,
@@ -19,7 +18,7 @@ from pagebench.harness.study.numbers import (
 )
 from pagebench.harness.study.read import Recorded, gpus_of
 from pagebench.harness.study.section import ANEW, Section, Table, beside, table_of
-from pagebench.harness.suites import FOOTPRINTS, PLACEMENTS
+from pagebench.harness.suites import FOOTPRINTS, PLACEMENTS, placement_cell
 
 TITLE = "Gather isolation under Nsight Compute"
 HEADINGS = (

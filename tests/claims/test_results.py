@@ -12,7 +12,7 @@ import pytest
 
 from fakes import H200, ROOT, pagebench
 from pagebench.harness.contrasts import CONTRASTS
-from pagebench.harness.judging.dose import conclude
+from pagebench.harness.judging.explain import conclude
 from pagebench.harness.records import store
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters

@@ -16,8 +16,8 @@ from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.verdict import Verdict
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.harness.workers.bench import Bench
-from pagebench.harness.workers.interleave import Interleaved
 from pagebench.kernels.device import Device
 
 GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))

@@ -22,9 +22,9 @@ from pagebench.harness.records.planted import Planted, PlantedLoads, PlantedWait
 from pagebench.harness.records.select import Evidence
 from pagebench.harness.records.verdict import Verdict
 from pagebench.harness.show.conclusions import planted_table
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.harness.timing.options import Options
 from pagebench.harness.workers.bench import Bench
-from pagebench.harness.workers.interleave import Interleaved
 from pagebench.kernels.device import CPU, Device
 
 recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")

@@ -16,7 +16,7 @@ from pagebench.harness.records.attack import Attack, ExtraWork, Variant
 from pagebench.harness.records.dose import Step
 from pagebench.harness.records.verdict import Change
 from pagebench.harness.show.sentences import attack_lines
-from pagebench.harness.workers.interleave import GroupFailed
+from pagebench.harness.timing.interleaved import NotTimed
 from pagebench.kernels.adapter import Refusal
 from pagebench.kernels.device import CPU, Device
 
@@ -106,7 +106,7 @@ def test_a_variant_without_times_leaves_no_attack() -> None:
     groups = attacks.groups_of(attacks.scaled(XQA))
     for group in groups:
         group.add(lost(group.cells))
-    with pytest.raises(GroupFailed, match=r"^xqa_shared_p64_l4096 .*: crashed: no$") as failed:
+    with pytest.raises(NotTimed, match=r"^xqa_shared_p64_l4096 .*: crashed: no$") as failed:
         attacks.attack_of("context", groups)
     assert failed.value.crashed
 

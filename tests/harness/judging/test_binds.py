@@ -25,7 +25,7 @@ from pagebench.harness.records.select import Evidence, State
 from pagebench.harness.show import card, machine
 from pagebench.harness.show.counters import ceiling_rows
 from pagebench.harness.show.sentences import binding, binding_line
-from pagebench.harness.workers.interleave import Interleaved
+from pagebench.harness.timing.interleaved import Interleaved
 
 GPU = "NVIDIA H200"
 COLD = State(ON_H200, "cold")

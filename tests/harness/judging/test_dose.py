@@ -10,21 +10,20 @@ import pytest
 from fakes import H200
 from made import evidence, lost, rounds
 from pagebench.harness.contrasts import LADDERS
-from pagebench.harness.judging.dose import (
+from pagebench.harness.judging.dose import dose_of, groups_of
+from pagebench.harness.judging.explain import (
     Conclusion,
     candidates,
     conclude,
-    dose_of,
     explain,
     explanations,
-    groups_of,
     moves,
 )
 from pagebench.harness.records import codec, store
 from pagebench.harness.records.dose import Dose, Spread, Step
 from pagebench.harness.records.select import Evidence
 from pagebench.harness.show.sentences import dose_lines, follows
-from pagebench.harness.workers.interleave import GroupFailed, Interleaved
+from pagebench.harness.timing.interleaved import Interleaved, NotTimed
 
 recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 
@@ -189,7 +188,7 @@ def test_a_step_is_no_surer_than_the_least_effect() -> None:
 def test_a_ladder_without_times_has_no_dose() -> None:
     (group, *_) = groups_of(LADDERS)
     group.add(lost(group.cells, "refused", "too large"))
-    with pytest.raises(GroupFailed, match="shared: refused: too large") as failed:
+    with pytest.raises(NotTimed, match="shared: refused: too large") as failed:
         dose_of(LADDERS[0], group, "cold", Evidence())
     assert not failed.value.crashed
 

@@ -28,7 +28,7 @@ from pagebench.harness.records.caveats import (
 from pagebench.harness.records.select import Evidence
 from pagebench.harness.records.verdict import WORDS, Change, SameBinary, Verdict, Work
 from pagebench.harness.show.sentences import headline, time_line, verdict_lines
-from pagebench.harness.workers.interleave import Interleaved
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.profiles.counters import Count
 
 recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")

@@ -23,7 +23,7 @@ from pagebench.harness.records.verdict import Verdict
 from pagebench.harness.study import measure as study_run
 from pagebench.harness.study.read import read
 from pagebench.harness.study.sections import study
-from pagebench.harness.workers.interleave import Interleaved
+from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.kernels.device import CPU, Device
 from pagebench.profiles.ceilings import Point
 

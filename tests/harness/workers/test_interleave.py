@@ -25,10 +25,11 @@ from pagebench.harness.records.caveats import (
     Throttled,
 )
 from pagebench.harness.records.rounds import Rounds
+from pagebench.harness.timing.interleaved import Interleaved, NotTimed
 from pagebench.harness.timing.options import Options
 from pagebench.harness.workers import interleave as interleaving
 from pagebench.harness.workers.bench import Bench
-from pagebench.harness.workers.interleave import GroupFailed, Interleaved, interleave
+from pagebench.harness.workers.interleave import interleave
 from pagebench.harness.workers.worker import WorkerLost
 from pagebench.kernels.device import CPU
 
@@ -73,7 +74,7 @@ def test_decided_groups_wait_no_longer_and_failed_ones_cost_no_other(
     assert quiet.step().word == "same"
     assert noisy.step().word == "unclear"
     assert (broken.failed, broken.status) == (NoTime("crashed", "no"), "crashed")
-    with pytest.raises(GroupFailed, match=r"^broken: crashed: no$") as failed:
+    with pytest.raises(NotTimed, match=r"^broken: crashed: no$") as failed:
         broken.refuse_failed("broken")
     assert failed.value.crashed
 
@@ -92,7 +93,7 @@ def test_a_late_loss_leaves_what_enough_processes_have_said() -> None:
 def test_a_refusal_is_no_crash() -> None:
     group = pair("xqa_shared_p16")
     group.add(lost(group.cells, "refused", "too large"))
-    with pytest.raises(GroupFailed) as failed:
+    with pytest.raises(NotTimed) as failed:
         group.refuse_failed("it")
     assert not failed.value.crashed
 
