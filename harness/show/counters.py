@@ -235,7 +235,7 @@ CEILING_HEADINGS = ("ceiling", "value", "by parallelism", "saturated")
 
 def ceiling_rows(ceilings: MeasuredCeilings) -> list[tuple[str, ...]]:
     """A ceilings record for CEILING_HEADINGS: launch, rates by warps an SM, DRAM by MB read."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     if launch := ceilings.launch_us:
         by_launches = ", ".join(f"{count} {us}" for count, us in launch.by_launches.items())
         rows += [

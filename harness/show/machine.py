@@ -17,7 +17,7 @@ from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.records.audit import Audit
 from pagebench.harness.records.base import Json, Record
 from pagebench.harness.records.calibration import Calibration
-from pagebench.harness.records.ceilings import RATES, MeasuredCeilings
+from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.codec import to_json
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.dose import Dose, Step
@@ -28,7 +28,7 @@ from pagebench.harness.records.verdict import Verdict
 from pagebench.harness.show import sentences
 from pagebench.harness.show.card import Against, Card
 from pagebench.harness.show.timings import row
-from pagebench.profiles.ceilings import CriticalPath
+from pagebench.profiles.ceilings import RATES, CriticalPath
 
 if TYPE_CHECKING:  # what is shipped is parsed when it is imported
     from pagebench.harness.contrasts import Contrast, Ladder

@@ -112,12 +112,18 @@ def _environment(facts: Environment) -> str:
         facts.uuid and f"uuid {facts.uuid}",
         facts.driver and f"driver {facts.driver}",
         facts.cuda and f"cuda {facts.cuda}",
-        facts.power_limit_w and f"power limit {facts.power_limit_w} W",
-        facts.max_sm_mhz and f"SM up to {facts.max_sm_mhz} MHz, memory {facts.max_memory_mhz} MHz",
-        facts.nominal_dram_gbps and f"nominal DRAM {facts.nominal_dram_gbps:.0f} GB/s",
+        f"power limit {facts.power_limit_w} W" if facts.power_limit_w else "",
+        _clocks(facts),
+        f"nominal DRAM {facts.nominal_dram_gbps:.0f} GB/s" if facts.nominal_dram_gbps else "",
         *(f"{name} {text}" for name, text in facts.versions.items()),
     ]
     return f"{', '.join(filter(None, words))}; commit {commit(facts)}"
+
+
+def _clocks(facts: Environment) -> str:
+    if not facts.max_sm_mhz:
+        return ""
+    return f"SM up to {facts.max_sm_mhz} MHz, memory {facts.max_memory_mhz} MHz"
 
 
 def commit(facts: Environment) -> str:

@@ -91,7 +91,7 @@ def _ratio_of(counters: Counters | None, name: str) -> str:
     """A derived ratio; marked where a counter that it is made of did not repeat."""
     value = counters.ratios.get(name) if counters else None
     if counters is None or not isinstance(value, float):
-        return value or ""
+        return str(value or "")
     return f"{value:.1f}{'' if counters.ratio_repeats(name) else ' *'}"
 
 
