@@ -1,7 +1,7 @@
-"""Ceilings of a GPU as measured, and which of them binds a call of known work.
+"""Measured ceilings of a GPU, and which of them binds a call of known work.
 
-DRAM read bandwidth is a curve over bytes, the others are rates. The critical path diagnoses a time
-that was measured; it is a lower bound from work and ceilings, and predicts no latency.
+DRAM read bandwidth is a curve over bytes; the other ceilings are rates. The critical path explains
+a measured time. It is a lower bound from work and ceilings, and does not predict latency.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import log2
 
 from pagebench.profiles.counters import Count
 
-# Twice the bytes or warps in flight may add this much; more, and the probe does not saturate.
+# A probe saturates if doubling the bytes or warps in flight gains at most this share.
 SATURATED = 0.01
 LAUNCHES_AGREE = 0.05
 # FLOP of one warp instruction: 32 lanes of FFMA; m16n8k16 of mma.sync (PTX ISA, mma).
@@ -23,7 +23,7 @@ FLOP_AN_MMA = 2 * 16 * 8 * 16
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Bandwidth reached when reading `bytes_read` once from a cold cache, launch included."""
+    """Bandwidth in GB/s when reading `bytes_read` once from a cold cache, launch included."""
 
     bytes_read: int
     gbps: float
@@ -32,7 +32,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The best value over parallelism, in G per second, and whether the last doubling gained."""
+    """The best value over all levels of parallelism, in G per second.
+
+    It is `saturated` if the last doubling of parallelism gained nothing.
+    """
 
     value: float
     saturated: bool
@@ -40,9 +43,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What one GPU reaches. `rates` has the keys of RATES; empty in a record of schema 1.
+    """What one GPU reaches. `rates` has the keys of RATES; it is empty in a record of schema 1.
 
-    `launch_us` is the first launch's time and each further one's in the same call.
+    `launch_us` holds the time of a call's first launch and that of each further launch, in us.
     """
 
     dram_read: tuple[Point, ...]
@@ -54,9 +57,9 @@ RATES = ("l2_read_gbps", "issue_ginst", "fma_gflops", "matrix_gflops")
 
 
 def bandwidth_at(points: Sequence[Point], bytes_read: int) -> float | None:
-    """GB/s that a read of that many bytes could reach: between points, linear in log2 of bytes.
+    """GB/s that a read of that many bytes can reach: between points, linear in log2 of bytes.
 
-    Below the smallest point it is not known (None); beyond the largest it is the largest's.
+    Below the smallest point it is unknown (None); beyond the largest point it stays constant.
     """
     ordered = sorted(points, key=lambda point: point.bytes_read)
     if not ordered or bytes_read < ordered[0].bytes_read:
@@ -69,18 +72,18 @@ def bandwidth_at(points: Sequence[Point], bytes_read: int) -> float | None:
 
 
 def is_saturated(values: Sequence[float]) -> bool:
-    """Whether the last doubling of tile, warps or launches gains nothing over the one before.
+    """Whether the last doubling of parallelism (tile, warps or programs) gained at most SATURATED.
 
-    `values` are rates in order of growing parallelism, each twice the one before.
+    `values` are rates in order of parallelism, which doubles from each to the next.
     """
     return len(values) > 1 and values[-1] <= values[-2] * (1 + SATURATED)
 
 
 def launches_saturated(us_by_launches: Mapping[int, float]) -> bool:
-    """Whether the last doubling of launches gives the cost of a further one as that before did.
+    """Whether the last two doublings of the launches agree on the cost of a further launch.
 
-    It must cost something, and agree within 5 %: four launches cost some 5 us, and events tick in
-    steps of 0.03 us or more. Needs three or more numbers of launches.
+    The cost must be positive, and the two must agree within 5 %: four launches take about 5 us, and
+    events tick in steps of 0.03 us or more. `us_by_launches` needs three entries or more.
     """
     *_, before, last = (
         (us_by_launches[high] - us_by_launches[low]) / (high - low)
@@ -96,19 +99,20 @@ TERMS = (
     ("tensor", "tensor_instructions", "matrix_gflops", FLOP_AN_MMA),
     ("FMA", "fma_instructions", "fma_gflops", FLOP_AN_FFMA),
 )
-LATENCY = "latency"  # binds where no counted work gives the time: the rest is waiting
-REACHED = 0.9  # of the measured time that T must explain before a ceiling is said to bind
-TIE = 0.02  # terms this near to the largest bind as well as it: busy shares repeat no better
+LATENCY = "latency"  # binds where no counted work explains the time: the rest is waiting
+REACHED = 0.9  # share of the measured time that T must explain before a ceiling binds
+TIE = 0.02  # terms this close to the largest bind too: busy shares repeat no better than this
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """T = launch + the largest other term; each is the time its work takes alone at its ceiling.
+    """T = launch + the largest other term, in us.
 
-    `binding` holds a key of `terms_us`, or several that tie, largest first, or `latency` alone.
-    `unstable` terms have a counter that did not repeat, `unsaturated` ones a ceiling that may be
-    higher, `unknown` ones no counter or ceiling; those `by_share` are the share of the measured
-    time, less launches, that the unit was busy, which is no time of its own.
+    A term is the time that its work would take alone, at its ceiling. `binding` holds one key of
+    `terms_us`, or several that tie (largest first), or `latency` alone. `unstable` terms have a
+    counter that did not repeat. `unsaturated` terms have a ceiling that may be higher. `unknown`
+    terms lack a counter or a ceiling. Terms in `by_share` come from the share of the measured time,
+    without launches, in which the unit was busy: they follow from the measured time.
     """
 
     terms_us: Mapping[str, float]
@@ -125,7 +129,7 @@ class CriticalPath:
 
     @property
     def share(self) -> float | None:
-        """T over the measured time."""
+        """T over the measured time; None where no time was measured."""
         return self.path_us / self.time_us if self.time_us else None
 
 
@@ -136,18 +140,18 @@ def critical_path(
     time_us: float | None = None,
     l2_slice: Count | None = None,
 ) -> CriticalPath | None:
-    """What binds a call whose counters are `total`, with `kernels` launches, that took `time_us`.
+    """What binds a call with counters `total` and `kernels` launches that took `time_us`.
 
-    `l2_slice` is the share of cycles, in per cent, that the busiest stage of the L2 slices was
-    busy. A sector that misses occupies a slice longer than the L2 ceiling's hits do, and there is
-    more than reads: where the share gives more, it is the term. None where the ceilings are of
-    schema 1, or the counters give no term.
+    `l2_slice` is the share of cycles, in per cent, in which the busiest stage of the L2 slices was
+    busy. A miss occupies a slice longer than the hits that the L2 ceiling counts, and slices do
+    more than read. So the L2 term is the larger of the time by sectors and the time by this share.
+    None where the ceilings are of schema 1, or the counters give no term.
     """
     if ceilings.launch_us is None:
         return None
     first, further = ceilings.launch_us
     terms, launch_us = _terms(total, ceilings, first), first + further * (kernels - 1)
-    if l2_slice and time_us:  # the share is of the kernel's own time, which launches are no part of
+    if l2_slice and time_us:  # a share of the kernel's own time, which excludes launches
         busy_us = l2_slice.value / 100 * max(0.0, time_us - launch_us)
         busy = _Term(busy_us, l2_slice.stable, by_share=True)
         terms["L2"] = max(terms.get("L2", busy), busy, key=lambda term: term.us)
@@ -178,7 +182,7 @@ class _Term:
 def _terms(
     total: Mapping[str, Count], ceilings: Ceilings, one_launch_us: float
 ) -> dict[str, _Term]:
-    """All but launch. The DRAM curve was timed with one launch, which is taken off again."""
+    """All terms except launch. The DRAM curve includes one launch, which is subtracted here."""
     found = {}
     read = total.get("dram_read_bytes")
     gbps = bandwidth_at(ceilings.dram_read, int(read.value)) if read else None

@@ -1,4 +1,4 @@
-"""Counters of one cell: a row a kernel, a value a launch, and whether each can be trusted."""
+"""Counters of one cell: a row per kernel, a value per launch, and whether each value repeats."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pagebench.profiles.metrics import METRICS, TOLERANCE, metric
 
 
 class CountError(ValueError):
-    """Counters that do not belong to what was called."""
+    """Counters of other kernels than those of the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel execution as ncu counted it; `values` by our names, None where n/a."""
+    """One execution of a kernel as ncu counted it. `values` are by our names, None where n/a."""
 
     symbol: str
     grid: str
@@ -30,7 +30,7 @@ class KernelRow:
 class Count:
     """A counter of a whole call: its median over the launches, and whether it repeated.
 
-    `spread` is (largest - least) / median; 0 where all launches are equal.
+    `spread` is (largest - least) / median: 0 where all launches are equal.
     """
 
     value: float
@@ -40,7 +40,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """Whether a counter repeated over the launches, and by how much it did not."""
+    """Whether a counter repeated over the launches, and how far apart its values are."""
 
     stable: bool
     spread: float  # (largest - least) / median; 0 where all are equal
@@ -49,11 +49,13 @@ class Stability:
 def by_call(rows: Sequence[KernelRow], launches: int) -> list[list[KernelRow]]:
     """Rows of one cell, kernel by kernel: `launches` rows of each kernel of the call.
 
-    CountError where the rows are no whole number of equal calls; it lists what was seen.
+    CountError, which lists the kernels seen, where the rows are not `launches` equal calls.
     """
     seen = ", ".join(row.symbol for row in rows) or "none"
     if not rows or len(rows) % launches:
-        raise CountError(f"{len(rows)} kernels in {launches} calls: {seen}")
+        raise CountError(
+            f"{len(rows)} kernels in {launches} calls, which should run the same kernels: {seen}"
+        )
     per_call = len(rows) // launches
     kernels = [list(rows[first::per_call]) for first in range(per_call)]
     for same in kernels:
@@ -63,7 +65,7 @@ def by_call(rows: Sequence[KernelRow], launches: int) -> list[list[KernelRow]]:
 
 
 def expect(kernels: Sequence[Sequence[KernelRow]], symbols: Sequence[str]) -> None:
-    """CountError if a call's kernels are not those that the adapter promised, in their order."""
+    """CountError if a call's kernels are not those that the adapter promised, in that order."""
     seen = [launches[0].symbol for launches in kernels]
     promised = len(seen) == len(symbols) and all(map(str.__contains__, seen, symbols))
     if symbols and not promised:
@@ -71,7 +73,7 @@ def expect(kernels: Sequence[Sequence[KernelRow]], symbols: Sequence[str]) -> No
 
 
 def stability(kind: str, values: Sequence[float]) -> Stability:
-    """Judge repeated values of a counter of that kind; one that was counted once is not stable."""
+    """Judge repeated values of a counter of that kind; a value counted only once is not stable."""
     if len(values) < 2:
         return Stability(False, 0.0)
     middle = median(values)
@@ -79,11 +81,11 @@ def stability(kind: str, values: Sequence[float]) -> Stability:
     return Stability(spread <= TOLERANCE[kind], round(spread, 6))
 
 
-Values = Mapping[str, Sequence[float | None]]  # of one kernel, a value a launch; None where n/a
+Values = Mapping[str, Sequence[float | None]]  # of one kernel, one per launch; None where n/a
 
 
 def totals(kernels: Sequence[Values]) -> dict[str, list[float]]:
-    """Counts and traffic of the whole call, one value a launch. Percentages do not add."""
+    """Counts and traffic of the whole call, one value per launch. Percentages do not add up."""
     found: dict[str, list[float]] = {}
     for each in METRICS:
         if each.kind == "rate" and each.unit == "%":
@@ -95,13 +97,13 @@ def totals(kernels: Sequence[Values]) -> dict[str, list[float]]:
 
 
 def _whole(column: Sequence[float | None]) -> list[float]:
-    """The column, or nothing where a launch has no value."""
+    """The column, or an empty list where a launch has no value."""
     values = [value for value in column if value is not None]
     return values if len(values) == len(column) else []
 
 
 def counts(total: Mapping[str, Sequence[float]]) -> dict[str, Count]:
-    """Medians over the launches, and what repeats by the rule of the counter's kind."""
+    """The median of each counter over the launches, and whether it repeats by its kind's rule."""
     found = {}
     for name, values in total.items():
         repeated = stability(metric(name).kind, values)
@@ -109,7 +111,7 @@ def counts(total: Mapping[str, Sequence[float]]) -> dict[str, Count]:
     return found
 
 
-# What a ratio is made of: it repeats where both do.
+# The counters that a ratio is made of: it repeats where both do.
 RATIO_OF = {
     "l1_sectors_per_request": ("l1_requests", "l1_sectors"),
     "l2_sectors_per_request": ("l2_requests", "l2_sectors"),
@@ -118,12 +120,12 @@ RATIO_OF = {
 
 
 def ratio_repeats(total: Mapping[str, Count], name: str) -> bool:
-    """Whether both counters of a ratio are there and repeated."""
+    """Whether both counters of a ratio were counted and repeated."""
     return all(part in total and total[part].stable for part in RATIO_OF[name])
 
 
 def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
-    """What follows from counts: hit rate and sectors a request, where they are defined."""
+    """Ratios of counts, where they are defined: sectors per request, L2 hit rate in per cent."""
     found: dict[str, float | str] = {}
     if values.get("l1_requests") and "l1_sectors" in values:
         found["l1_sectors_per_request"] = values["l1_sectors"] / values["l1_requests"]
@@ -138,7 +140,7 @@ def ratios(values: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def unstable(values: Values) -> list[str]:
-    """Counters of one kernel, a value a launch, that did not repeat."""
+    """Names of one kernel's counters that did not repeat over the launches."""
     return [
         each.name
         for each in METRICS

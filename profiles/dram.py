@@ -1,4 +1,4 @@
-"""Nominal DRAM bandwidth: the wall that no cold cell can pass."""
+"""Nominal DRAM bandwidth, which no cold cell can exceed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ DATA_RATE = 2  # transfers a memory clock, as NVML reports the clock for GDDR an
 
 
 def nominal_dram_gbps(bus_width_bits: int, memory_clock_mhz: int) -> float:
-    """Peak DRAM bandwidth in GB/s (10^9 bytes): bus width times clock times transfers a clock.
+    """Peak DRAM bandwidth in GB/s (10^9 bytes): bus width x clock x transfers per clock.
 
-    The formula of CUDA's bandwidth samples; an H200 (6016 bits, 3201 MHz) gives 4814.
+    The formula is that of CUDA's bandwidth samples. An H200 (6016 bits, 3201 MHz) has 4814 GB/s.
     """
     return bus_width_bits / 8 * memory_clock_mhz * 1e6 * DATA_RATE / 1e9

@@ -1,8 +1,8 @@
 """Counters under our own names, and what Nsight Compute calls them on each chip.
 
-Names are checked against NVIDIA's metric tables of six chips (tests/data/metrics.json.gz). A kind
-decides what "the same again" means: a `count` repeats exactly, `traffic` within 0.2 %, a `rate`
-within 2 %.
+Names are checked against NVIDIA's metric tables of six chips (tests/data/metrics.json.gz). A
+counter's kind says how closely it must repeat to be stable: a `count` exactly, `traffic` within
+0.2 %, a `rate` within 2 %.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Compute capability to the chip whose table NVIDIA's tools use for it.
+# From compute capability to the chip whose metric table NVIDIA's tools use.
 CHIPS = {
     (8, 0): "ga100",
     (8, 6): "ga102",
@@ -23,12 +23,15 @@ TOLERANCE = {"count": 0.0, "traffic": 0.002, "rate": 0.02}
 
 
 class ChipError(ValueError):
-    """A GPU whose counters are not mapped here; the message names those that are."""
+    """A GPU whose counters are not mapped here; the message lists the capabilities that are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`ncu` is the name with its suffix; `elsewhere` gives other chips' name, None where absent."""
+    """One counter. `ncu` is Nsight Compute's name with its suffix.
+
+    `elsewhere` holds the name on chips where it differs, None where the chip lacks the counter.
+    """
 
     name: str
     unit: str
@@ -138,14 +141,14 @@ METRICS = (
         "l2_hits",
         "sector",
         "traffic",
-        "of them found in L2",
+        "L2 sectors read by the SMs that hit",
         "lts__t_sectors_srcunit_tex_op_read_lookup_hit.sum",
     ),
     Metric(
         "l2_misses",
         "sector",
         "traffic",
-        "of them missed in L2",
+        "L2 sectors read by the SMs that missed",
         "lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum",
     ),
     Metric(
@@ -225,7 +228,8 @@ LAUNCH = {
 }
 PASSES = "profiler__replayer_passes"
 
-# One pass each on all six chips: no save, no replay, so caches are as the call found them.
+# Each group needs one pass on all six chips. Nothing is saved or replayed, so the caches are as the
+# call found them.
 SINGLE_PASS = {
     "loads": ("instructions", "ldg", "ldgsts", "tma", "dram_read_bytes"),
     "dram": ("dram_read_bytes", "dram_busy_pct"),
@@ -236,7 +240,10 @@ SINGLE_PASS = {
 
 
 def chip_of(capability: tuple[int, int]) -> str:
-    """The chip whose table holds; ChipError names those there are."""
+    """The chip whose metric table applies: its own, else the newest of the same major version.
+
+    ChipError where none of that major version is mapped.
+    """
     if capability in CHIPS:
         return CHIPS[capability]
     major = [known for known in CHIPS if known[0] == capability[0]]
@@ -244,11 +251,11 @@ def chip_of(capability: tuple[int, int]) -> str:
         return CHIPS[max(major)]
     known = ", ".join(f"{a}.{b}" for a, b in CHIPS)
     asked = ".".join(map(str, capability))
-    raise ChipError(f"no counters are mapped for compute capability {asked}; for {known}")
+    raise ChipError(f"no counters are mapped for compute capability {asked}, only for {known}")
 
 
 def names_on(chip: str, wanted: tuple[str, ...] | None = None) -> dict[str, str]:
-    """Our names to ncu's on that chip; absent counters are left out."""
+    """Our names to ncu's on that chip: all, or those `wanted`. Absent counters are left out."""
     found = {metric.name: metric.on(chip) for metric in METRICS}
     return {name: ncu for name, ncu in found.items() if ncu and (wanted is None or name in wanted)}
 
@@ -257,5 +264,5 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def metric(name: str) -> Metric:
-    """The counter of that name; KeyError where there is none."""
+    """The counter of that name; KeyError for an unknown name."""
     return _BY_NAME[name]

@@ -1,6 +1,6 @@
-"""The raw CSV page of Nsight Compute: rows by column name, units checked, numbers read.
+"""Read the raw CSV page of Nsight Compute: rows by column name, checked units, parsed numbers.
 
-The second row holds units; numbers may carry thousands separators. Facts: the CLI guide of ncu
+The second row holds units. Numbers may contain thousands separators. Source: the CLI guide of ncu
 2024.1 to 2025.3.
 """
 
@@ -18,26 +18,26 @@ NVTX_COLUMN = "Push/Pop_Range"
 COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
 EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
 NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
-THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: these are another locale's thousands
-MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100, but not so far
+THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: a thousand in another locale
+MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100 a little
 
 
 def parse(text: str, names: Mapping[str, str]) -> list[KernelRow]:
-    """Rows of a raw CSV page. `names` maps ours to ncu's.
+    """Rows of a raw CSV page. `names` maps our names to ncu's.
 
-    NcuError where there are no kernels or none of our counters, or the page is not in base units
-    and the C locale.
+    NcuError where the page has no kernels or none of our counters, or is not in base units and the
+    C locale.
     """
     header, units, rows = read_page(text)
     if not set(header) & set(names.values()):
-        raise NcuError("this page holds none of our counters: profile with `pagebench profile`")
+        raise NcuError("this page has no counter of pagebench: profile with `pagebench profile`")
     _check_units(dict(zip(header, units, strict=True)), names)
     nvtx = next((column for column in header if NVTX_COLUMN in column), None)
     return [_row(row, names, nvtx) for row in rows]
 
 
 def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
-    """Header, units and rows of a raw CSV page; NcuError where it is none or has no kernels."""
+    """Header, units and rows of a raw CSV page; NcuError where it has no kernels or is cut off."""
     lines = [line for line in text.splitlines() if line.startswith(('"', "ID,"))]
     try:
         table = list(csv.reader(lines, strict=True))
@@ -46,9 +46,9 @@ def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
     header = table[0] if table else []
     missing = [column for column in COLUMNS if column not in header]
     if len(table) < 3 or missing:
-        raise NcuError(explain(text) or "this is no raw CSV page of ncu with kernels: " + EXPORT)
+        raise NcuError(explain(text) or "not a raw CSV page of ncu with kernels: " + EXPORT)
     if any(line[0] == header[0] for line in table[1:]):
-        raise NcuError("several pages in one file: import each by itself")
+        raise NcuError("several pages in one file: import each page on its own")
     if any(len(line) != len(header) for line in table[1:]):
         raise NcuError("a row of this page is cut off: " + EXPORT)
     return header, table[1], [dict(zip(header, line, strict=True)) for line in table[2:]]
@@ -75,9 +75,9 @@ def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> 
 
 
 def _value(ours: str, text: str) -> float | None:
-    """A counter's number. One that cannot be is another locale's: 407.552 loads, 9,138 %.
+    """A counter's value; None where there is no digit, as in `n/a`, `(!) n/a` and `nan`.
 
-    None where there is no digit: what ncu could not count is `n/a`, `(!) n/a`, `nan` and the like.
+    NcuError for an impossible value, which comes from another locale: 407.552 loads, 9,138 %.
     """
     value, kind = number(text), metric(ours)
     if value is None:
@@ -87,17 +87,17 @@ def _value(ours: str, text: str) -> float | None:
     else:
         possible = value >= 0 and value.is_integer() and not THREE_DECIMALS.search(text)
     if not possible:
-        raise NcuError(f"{ours} of {text} {kind.unit}: numbers are not of the C locale; {EXPORT}")
+        raise NcuError(f"{ours} is {text} {kind.unit}: not a number of the C locale; {EXPORT}")
     return value
 
 
 def number(text: str) -> float | None:
-    """A number of ncu's in the C locale; None for `n/a`, nothing and what is no number."""
+    """A number as ncu prints it in the C locale; None for any other text."""
     text = text.strip()
     return float(text.replace(",", "")) if NUMBER.fullmatch(text) else None
 
 
 def rows_of(rows: Sequence[KernelRow], cell: str) -> list[KernelRow]:
-    """Rows inside the NVTX range that bears the cell's name."""
+    """Rows inside an NVTX range whose name contains the cell's."""
     pattern = re.compile(rf"(?<![a-z0-9_]){re.escape(cell)}(?![a-z0-9_])")
     return [row for row in rows if pattern.search(row.range_name)]

@@ -1,4 +1,4 @@
-"""A report of Nsight Compute (.ncu-rep) as the raw CSV page, by ncu or by NVIDIA's ncu-report."""
+"""Read a report of Nsight Compute (.ncu-rep) as a raw CSV page, by ncu or NVIDIA's ncu-report."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from pagebench.profiles import ncu
 from pagebench.profiles.ncu import NcuError
 from pagebench.profiles.ncu_page import COLUMNS, EXPORT, NVTX_COLUMN
 
-# A template's number is `(unsigned int)128` to the library and 128 to ncu.
+# The library writes a template argument as `(unsigned int)128`, ncu as 128.
 CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long)\)(?=-?\d)")
 CAPABILITY = "device__attribute_compute_capability_"
 
 
 def csv_page(report: Path) -> str:
-    """The page that `ncu --import` prints, in base units; NcuError where neither can read it."""
+    """The page that `ncu --import` prints, in base units.
+
+    NcuError where neither ncu nor ncu-report can read the report, or it has no kernels.
+    """
     if shutil.which("ncu"):
         return ncu.export_csv(ncu.find_ncu(), report)
     try:
         import ncu_report
     except ImportError as error:
         raise NcuError(
-            "an .ncu-rep is read by Nsight Compute or by ncu-report: install one of them (pip "
-            "install ncu-report), or where it was made " + EXPORT
+            "reading an .ncu-rep needs Nsight Compute or ncu-report: install one of them (pip "
+            "install ncu-report), or, where the report was made, " + EXPORT
         ) from error
     try:
         actions = list(_actions(ncu_report.load_report(str(report))))
-    except Exception as error:  # of the library's own making
+    except Exception as error:  # the library documents no types
         raise NcuError(f"ncu-report cannot read this report: {error}") from error
     if not actions:
-        raise NcuError("ncu-report finds no kernels here: is it a report of Nsight Compute?")
+        raise NcuError("ncu-report finds no kernels here: give a report of Nsight Compute")
     return _page(actions)
 
 
@@ -45,7 +48,7 @@ def _actions(context: Any) -> Iterator[Any]:
 
 
 def _page(actions: list[Any]) -> str:
-    """Header, units, and a row a kernel; a counter that one lacks is n/a."""
+    """Header, units and one row per kernel; a counter that a kernel lacks is n/a."""
     metrics = sorted({name for action in actions for name in action.metric_names()})
     units = {
         name: action.metric_by_name(name).unit()
@@ -74,7 +77,7 @@ def _extent(action: Any, what: str) -> str:
 
 
 def _ranges(action: Any) -> str:
-    """The names of the NVTX push/pop ranges that the kernel was launched in."""
+    """The names of the NVTX push/pop ranges in which the kernel was launched."""
     state = action.nvtx_state()
     domains = map(state.domain_by_id, state.domains()) if state else ()
     return " ".join(name for domain in domains for name in domain.push_pop_ranges())

@@ -55,7 +55,7 @@ def test_many_cells_are_told_apart_by_their_ranges() -> None:
         ),
         ("==ERROR== Profiling failed because a driver resource was unavailable.", "dcgmi"),
         ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "gVisor"),
-        ((DATA / "ncu_no_kernels.txt").read_text(), "no kernel matched"),
+        ((DATA / "ncu_no_kernels.txt").read_text(), "no kernel ran"),
     ],
 )
 def test_trouble_is_one_line_with_its_remedy(said: str, remedy: str) -> None:

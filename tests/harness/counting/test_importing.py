@@ -79,17 +79,17 @@ def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:
     ("page", "match"),
     [
         (units(PAGE, "byte", "Mbyte"), "is in Mbyte, not byte: export with LC_ALL=C"),
-        (edited(ldg="407.552"), "ldg of 407.552 inst: numbers are not of the C locale"),
-        (edited(ldg="407.552.123"), "numbers are not of the C locale"),
-        (edited(ldg="407.000"), "numbers are not of the C locale"),
+        (edited(ldg="407.552"), "ldg is 407.552 inst: not a number of the C locale"),
+        (edited(ldg="407.552.123"), "not a number of the C locale"),
+        (edited(ldg="407.000"), "not a number of the C locale"),
         (PAGE.rstrip()[:-4], "cut off"),
         (PAGE.replace("xqa_shared_p16", "no cell"), "bears a cell's name: profile with `page"),
         (PAGE + PAGE.splitlines()[-1].replace("kernel_mha", "other"), "xqa_shared_p16: "),
-        (edited(l2_hit_all_pct="9,138"), "numbers are not of the C locale"),
-        (edited(l2_hit_all_pct="-91.38"), "l2_hit_all_pct of -91.38 %"),
-        (edited(ldg="-407552"), "ldg of -407552 inst"),
-        (edited(ldg="1e400"), "ldg of 1e400 inst"),
-        (PAGE + PAGE, "several pages in one file: import each by itself"),
+        (edited(l2_hit_all_pct="9,138"), "not a number of the C locale"),
+        (edited(l2_hit_all_pct="-91.38"), "l2_hit_all_pct is -91.38 %"),
+        (edited(ldg="-407552"), "ldg is -407552 inst"),
+        (edited(ldg="1e400"), "ldg is 1e400 inst"),
+        (PAGE + PAGE, "several pages in one file: import each page on its own"),
         (
             PAGE.replace("kernel_mha", "kernel\0mha"),
             "no text: a report is named .ncu-rep, and a page",
@@ -98,19 +98,19 @@ def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:
         (PAGE.replace('"9.0"', '""'), "no compute capability"),
         (
             PAGE.replace('"9.0"', '"7.5"'),
-            "no counters are mapped for compute capability 7.5; for 8.0",
+            "no counters are mapped for compute capability 7.5, only for 8.0",
         ),
-        (PAGE.replace('"Grid Size"', '"Size"'), "no raw CSV page"),
+        (PAGE.replace('"Grid Size"', '"Size"'), "not a raw CSV page"),
         (
             PAGE.replace("smsp__", "x__")
             .replace("l1tex__", "x__")
             .replace("lts__", "x__")
             .replace("dram__", "x__")
             .replace("sm__", "x__"),
-            "none of our counters",
+            "no counter of pagebench",
         ),
         (PAGE[:-400], "cut off"),
-        ("", "no raw CSV page"),
+        ("", "not a raw CSV page"),
     ],
 )
 def test_a_page_that_would_be_misread_is_refused_in_one_line(

@@ -102,13 +102,13 @@ def test_a_page_is_exported_in_base_units_and_the_c_locale(fake: Fake) -> None:
 def test_an_old_report_is_not_read_as_a_new_one(fake: Fake, tmp_path: Path) -> None:
     (tmp_path / "old.ncu-rep").write_text(edited(ldg="111"))
     fake("==WARNING== No kernels were profiled.", report=False)
-    with pytest.raises(UserError, match="no kernel matched"):
+    with pytest.raises(UserError, match="no kernel ran"):
         count(keep=Path("old.ncu-rep"))
 
 
 @pytest.mark.parametrize(
     ("plan", "says"),
-    [({"report": False}, "no kernel matched"), ({"pages": {"": "no page"}}, "no raw CSV page")],
+    [({"report": False}, "no kernel ran"), ({"pages": {"": "no page"}}, "not a raw CSV page")],
 )
 def test_an_old_report_outlives_a_count_that_failed(
     plan: dict[str, Any], says: str, fake: Fake, tmp_path: Path
@@ -364,7 +364,7 @@ SHUT_DOWN = """==ERROR== Failed to profile "kernel_mha" in process 954
         ((DATA / "ncu_no_permission.txt").read_text(), 0, "NVreg_RestrictProfilingToAdminUsers=0"),
         ((DATA / "ncu_no_permission.txt").read_text(), 1, r"`sudo env PATH=\$PATH`"),
         ((DATA / "ncu_no_permission.txt").read_text(), 1, "under WSL allow all users"),
-        ("==WARNING== No kernels were profiled.", 0, "no kernel matched"),
+        ("==WARNING== No kernels were profiled.", 0, "no kernel ran"),
         ("==ERROR== Something that nobody has seen", 1, "Something that nobody has seen"),
         (
             "RuntimeError: CUDA out of memory\n==WARNING== No kernels were profiled.\n"
@@ -378,7 +378,7 @@ SHUT_DOWN = """==ERROR== Failed to profile "kernel_mha" in process 954
             "failed: a lock file of the child's own",
         ),
         (json.dumps(TOLD), 1, "ncu said nothing"),
-        ("a warning of torch's\n==WARNING== No kernels were profiled.", 0, "no kernel matched"),
+        ("a warning of torch's\n==WARNING== No kernels were profiled.", 0, "no kernel ran"),
         ("a warning of torch's\n==ERROR== LaunchFailed\n" + SHUT_DOWN, 9, "^ncu: LaunchFailed$"),
         (
             "==ERROR== Failed to prepare kernel for profiling\n"
