@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ OWN_TEST = """
 def stored(path: Path) -> list[dict[str, Any]]:
     benchmarks: list[dict[str, Any]] = json.loads(path.read_text())["benchmarks"]
     return benchmarks
+
+
+@pytest.fixture(autouse=True)
+def as_if_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest-benchmark times nothing in a worker of xdist's, and these runs inherit its variables."""
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
