@@ -1,4 +1,4 @@
-"""What an adapter is: the one place that knows how a device kernel is called."""
+"""The interface of an adapter, the only place that knows how to call a device kernel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Refusal(str):
-    """Why a kernel cannot run a cell, in a sentence, and what kind of reason that is.
+    """Why a kernel cannot run a cell: a sentence, and the `kind` of reason.
 
-    `shape`: other sizes or types would do. `device`, `package`: this machine lacks something.
-    `kernel`: it cannot be found or loaded. `boundary`: there is nothing to time there. `memory`:
-    it does not fit. `crashed`: the adapter failed while it was asked. `adapter`: a sentence of an
-    adapter that names no kind.
+    `shape`: other sizes or types would work. `device`, `package`: this machine lacks something.
+    `kernel`: it cannot be found or loaded. `boundary`: there is nothing to time at that boundary.
+    `memory`: the cell does not fit. `crashed`: the adapter failed when it was asked. `adapter`: an
+    adapter gave a sentence without a kind.
     """
 
     kind: str
@@ -35,11 +35,12 @@ class Refusal(str):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A planned call. `run` launches it and leaves the result in `out`; it allocates nothing new.
+    """A planned call. `run` launches it and leaves the result in `out`, without allocating memory.
 
-    `replan` plans the same call for a batch of other lengths; `run` then, and a graph captured
-    before, answer for those. `resolved` says what was really chosen: kernel, splits, page size.
-    `symbols`: what the names of the call's device kernels contain, in order (empty: not promised).
+    `replan` plans the same call for a batch of other lengths. After it, `run` and any graph
+    captured before compute the result for those lengths. `resolved` holds what was chosen: kernel,
+    splits, page size. `symbols` holds a part of the name of each device kernel that the call
+    launches, in order; it is empty where the adapter does not promise them.
     """
 
     run: Callable[[], object]
@@ -51,8 +52,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What a call loads by its kernels' source: LDG of all of them and of the first alone, warp
-    instructions; and bytes of split partials that a merge reads. None where it is not known."""
+    """What a call loads, by its kernels' source; None where it is not known.
+
+    `ldg` is the LDG of all its kernels and `decode_ldg` that of the first, in warp instructions.
+    `merge_bytes` is the bytes of split partials that a merge reads.
+    """
 
     ldg: int | None = None
     decode_ldg: int | None = None
@@ -60,15 +64,16 @@ class Loads:
 
 
 class Adapter(Protocol):
-    """One device kernel. Importing it needs no GPU and no library of the kernel's.
+    """One device kernel. Importing its adapter needs neither a GPU nor the kernel's library.
 
-    One that carries a shape's planted work says so with an attribute `plants = True`. One whose
-    source has been counted has a method `loads(shape, resolved, capability) -> Loads`, of a call's
-    `resolved` and the GPU's compute capability (None: not known).
+    Two members are optional. A kernel that does a shape's planted work has an attribute
+    `plants = True`. A kernel whose loads are known from its source has a method
+    `loads(shape, resolved, capability) -> Loads`, where `resolved` is a call's and `capability` is
+    the GPU's compute capability (None: not known).
     """
 
     name: str
-    has_plan: bool  # whether there is host planning worth timing
+    has_plan: bool  # whether planning on the host is worth timing
 
     def lowering(self, shape: Shape) -> str:
         """Which of `layouts.lowering.KINDS` the kernel takes."""
@@ -76,14 +81,14 @@ class Adapter(Protocol):
     def refuses(self, shape: Shape, device: Device) -> str | None:
         """Why the kernel cannot run the shape there, and what it would accept; None if it can.
 
-        A `Refusal` says of which kind the reason is; a plain sentence is of kind `adapter`.
+        A `Refusal` names the kind of reason; a plain sentence is of kind `adapter`.
         """
 
     def workspace_bytes(self, shape: Shape) -> int:
-        """Device bytes that planning takes beyond the batch."""
+        """Device bytes that a planned call needs beyond the batch."""
 
     def plan(self, batch: Batch, *, graph: bool) -> Call:
-        """Plan a call; with `graph`, one that a captured CUDA graph may replay."""
+        """Plan a call; with `graph`, one that a CUDA graph can capture and replay."""
 
 
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:
@@ -107,7 +112,7 @@ def needs_package(kernel: str, module: str, package: str) -> Refusal | None:
 
 
 def takes(kernel: str, axis: str, value: object, accepted: tuple[object, ...]) -> Refusal | None:
-    """The refusal of a value outside a short list of accepted ones."""
+    """The refusal of a value that is not among the accepted ones."""
     if value in accepted:
         return None
     known = ", ".join(map(str, accepted))
@@ -115,12 +120,12 @@ def takes(kernel: str, axis: str, value: object, accepted: tuple[object, ...]) -
 
 
 def of_kind(kind: str, reason: str | None) -> Refusal | None:
-    """A sentence as a refusal of that kind; one that has a kind keeps it."""
+    """The sentence as a refusal of that kind; a `Refusal` keeps its own kind."""
     if not reason or isinstance(reason, Refusal):
         return reason or None
     return Refusal(reason, kind)
 
 
 def first(*reasons: str | None) -> str | None:
-    """The first reason that there is, of its own kind where it is a `Refusal`."""
+    """The first reason that is not None or empty, unchanged."""
     return next((reason for reason in reasons if reason), None)

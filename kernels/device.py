@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class DeviceError(ValueError):
-    """A device that is not there, or no name of one; the message says what would be right."""
+    """A device that does not exist, or an invalid name; the message says what to use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,15 @@ class Device:
 
 CPU = Device("cpu", "CPU")
 NO_GPU = "there is no NVIDIA GPU on this machine"
-# Where one of these is, a driver may be: of Linux, of a container, of WSL.
+# A machine with a driver has one of these: on Linux, in a container, under WSL.
 DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 
 def find_device(wanted: str = "auto") -> Device:
-    """`auto` is the first GPU or else the CPU; `cpu`, `cuda` and `cuda:N` are themselves.
+    """The device of that name: `cpu`, `cuda` (the first GPU), `cuda:N`, or `auto`.
 
-    Raises DeviceError when the wanted device is not there.
+    `auto` is the first GPU, or the CPU where there is none. DeviceError for another name, or where
+    the device does not exist.
     """
     kind, _, number = wanted.partition(":")
     numbered = kind == "cuda" and number.isdecimal()
@@ -69,7 +70,7 @@ def _gpus() -> list[Device]:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return []
-    # NVML's order. CUDA's own puts the fastest first, so cuda:0 could be another GPU than its name.
+    # Use NVML's order: CUDA's default puts the fastest first, so cuda:0 could be another GPU.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     handles = visible_handles()
     return [
@@ -84,7 +85,10 @@ def _gpus() -> list[Device]:
 
 
 def visible_handles() -> list[object]:
-    """NVML handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; NVML is on."""
+    """NVML handles of the GPUs in CUDA_VISIBLE_DEVICES, in its order; else of all GPUs.
+
+    NVML must be initialised.
+    """
     import pynvml
 
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,7 +1,7 @@
 """`gather`: copy each request's tokens out of the pool, then dense attention.
 
-What one would write without a paged kernel. It moves every byte three times (read, write, read),
-so it is the number that a paged kernel has to beat.
+This is what one would write without a paged kernel. It moves every byte three times (read, write,
+read), so its time is the one that a paged kernel must beat.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Gather:
         return gathered * (1 + widening * (1 + shape.group))
 
     def plan(self, batch: Batch, *, graph: bool) -> Call:
-        """With `graph` the mask is always there, for a captured call must bear shorter contexts."""
+        """With `graph` the mask is always used: a captured call must allow shorter contexts."""
         import torch
 
         shape = batch.shape
@@ -85,7 +85,7 @@ def _attend(batch: Batch, table: Tensor, dead: Tensor | None) -> Tensor:
 
 
 def _gathered(batch: Batch, pool: Tensor, table: Tensor, dead: Tensor | None) -> Tensor:
-    """[batch, kv_heads, width, head_dim] in q's dtype; dead tokens zero, for NaN times 0 is NaN."""
+    """[batch, kv_heads, width, head_dim] in q's dtype; dead tokens are 0, since NaN x 0 is NaN."""
     import torch
 
     shape = batch.shape

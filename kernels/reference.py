@@ -1,5 +1,8 @@
-"""Attention in fp32, two ways: `reference`, a kernel that reads the pool through its indices, and
-`expected_output`, an oracle that makes a request's keys and values without them."""
+"""Attention in fp32, two ways.
+
+`reference` is a kernel that reads the pool through its indices. `expected_output` is an oracle that
+makes a request's keys and values without them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # float32 [q_heads, head_dim]
     """One query token, one context: q [q_heads, head_dim], k and v [length, kv_heads, head_dim].
 
-    softmax(q k^T / sqrt(head_dim)) v, grouped-query heads in order (arXiv 2305.13245).
+    softmax(q k^T / sqrt(head_dim)) v in fp32; consecutive query heads share a KV head (arXiv
+    2305.13245).
     """
     import torch
 
@@ -32,7 +36,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # float32 [q_heads, head
 
 
 def expected_output(batch: Batch, requests: Iterable[int]) -> Tensor:
-    """What those requests must give, float32 [requests, q_heads, head_dim], placement unseen."""
+    """The right output of those requests, float32 [requests, q_heads, head_dim].
+
+    It is computed without the page table.
+    """
     import torch
 
     assert batch.q is not None
@@ -53,7 +60,7 @@ def slots_of(batch: Batch, request: int, lengths: np.ndarray) -> Tensor:  # int6
 
 
 class Reference:
-    """fp32 attention, a request at a time. Slow by intent: it is what the others are held to."""
+    """fp32 attention, one request at a time: slow, but with the same `attend` as the oracle."""
 
     name = "reference"
     has_plan = False

@@ -1,7 +1,7 @@
-"""Every kernel by name. Adding one is one file and one line here.
+"""Every kernel by name. To add one, write its file and add one line here.
 
-Installed packages add theirs through the entry-point group `pagebench.kernels`, and
-`--kernel FILE.py` adds a file's `ADAPTER`; both are found by name like our own.
+Installed packages add kernels through the entry-point group `pagebench.kernels`, and
+`--kernel FILE.py` adds a file's `ADAPTER`. Both are found by name like our own.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ _from_files: dict[str, Adapter] = {}
 
 
 class KernelError(ValueError):
-    """A kernel that cannot be found or loaded."""
+    """A kernel that cannot be found or loaded, or whose formula of loads fails."""
 
 
 @cache
 def _installed() -> dict[str, str]:
-    """Kernels of other packages. Scanning for them reads every package's metadata: 0.3 s in a
-    full environment, so it is put off until a word is none of our own kernels."""
+    """Kernels of other packages.
+
+    Finding them reads the metadata of every package, 0.3 s in a full environment. So it waits until
+    a word is not one of our own kernels.
+    """
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group="pagebench.kernels")}
@@ -57,21 +60,21 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def plants(adapter: Adapter) -> bool:
-    """Whether a kernel carries planted work; one that does not say so does not."""
+    """Whether a kernel does planted work; without the attribute `plants` it does not."""
     return bool(getattr(adapter, "plants", False))
 
 
 def planting_kernels() -> tuple[str, ...]:
-    """Which of our own kernels carry planted work."""
+    """Our own kernels that do planted work."""
     return tuple(name for name, _ in ADAPTERS if plants(find_kernel(name)))
 
 
 def loads_of(
     name: str, shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
 ) -> Loads:
-    """What a call of that kernel loads by its adapter's own formula; nothing where it has none.
+    """What a call of that kernel loads, by its adapter's formula; `Loads()` where it has none.
 
-    KernelError where the formula fails.
+    KernelError where the kernel does not load or its formula fails.
     """
     formula = getattr(find_kernel(name), "loads", None)
     if formula is None or not resolved:
@@ -79,7 +82,7 @@ def loads_of(
     try:
         found = formula(shape, resolved, capability)
         if not isinstance(found, Loads):
-            raise TypeError(f"it gives {type(found).__name__}; give adapter.Loads")
+            raise TypeError(f"it returns {type(found).__name__}; return adapter.Loads")
         return Loads(*(count if count is None else index(count) for count in astuple(found)))
     except Exception as error:
         raise KernelError(f"{name}.loads(): {type(error).__name__}: {error}") from error
@@ -114,7 +117,7 @@ def find_kernel(name: str) -> Adapter:
 
 
 def _wrong(adapter: object, name: str) -> str | None:
-    """What keeps an object of that name from being an adapter, and what would be right."""
+    """Why an object of that name is not an adapter, and what would be right; None if it is one."""
     if isinstance(adapter, type):
         return f"{name} is a class: give an instance, {name} = {adapter.__name__}()"
     missing = [member for member in MEMBERS if not hasattr(adapter, member)]
@@ -122,12 +125,15 @@ def _wrong(adapter: object, name: str) -> str | None:
 
 
 def is_name(word: str) -> bool:
-    """Whether a kernel may be called that: [a-z0-9], and not digits alone."""
+    """Whether a kernel may have that name: [a-z0-9], and not digits alone."""
     return word.isascii() and word.isalnum() and word.islower()
 
 
 def add_kernel_file(path: Path) -> str:
-    """Load the `ADAPTER` of a Python file and return its name; KernelError where it has none."""
+    """Load the `ADAPTER` of a Python file and return its name.
+
+    KernelError where the file is missing, fails, has no adapter, or its name is taken or invalid.
+    """
     try:
         if not path.is_file():
             raise KernelError(f"--kernel {path}: no such file")
@@ -143,12 +149,14 @@ def add_kernel_file(path: Path) -> str:
     except (Exception, SystemExit) as error:
         raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, "ADAPTER"):
-        raise KernelError(f"--kernel {path}: it defines no ADAPTER")
+        raise KernelError(f"--kernel {path}: the file defines no ADAPTER")
     if wrong := _wrong(module.ADAPTER, "ADAPTER"):
         raise KernelError(f"--kernel {path}: {wrong}")
     adapter = cast(Adapter, module.ADAPTER)
     name = str(adapter.name)
     if not is_name(name) or is_kernel(name):
-        raise KernelError(f"--kernel {path}: the name {name} must be new, of [a-z0-9] only")
+        raise KernelError(
+            f"--kernel {path}: the name {name} is taken or invalid; use a new one of [a-z0-9]"
+        )
     _from_files[name] = adapter
     return name

@@ -1,7 +1,7 @@
 """FlashInfer's BatchDecodeWithPagedKVCacheWrapper, plan and run: `fidecode`, `fitc`, `fifa3`.
 
-Page 1 is handed over as SGLang does it: a token-flat pool and one index a token. Larger pages are
-handed over as vLLM's native FlashInfer path does: CSR of pages over a paged pool. Facts of the
+Page size 1 is passed as SGLang does: a token-flat pool and one index per token. Larger pages are
+passed as vLLM's native FlashInfer path does: CSR of pages over a paged pool. Sources for the
 wrapper: flashinfer/decode.py and include/flashinfer/attention/scheduler.cuh, 0.7.2.post1.
 """
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WORKSPACE_BYTES = 128 << 20  # the size FlashInfer's documentation recommends
-INT_WORKSPACE_BYTES = 8 << 20  # the wrapper's own, device side
-# Groups of the CUDA-core kernel: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
+INT_WORKSPACE_BYTES = 8 << 20  # what the wrapper itself allocates on the device
+# Group sizes of the CUDA-core kernel: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
 GROUPS_0_6 = (1, 2, 3, 4, 8)
 GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
-# Of 128 threads, 40 registers each and 10.5 KiB of shared memory: every SM since sm_80 holds nine.
+# A block has 128 threads of 40 registers and 10.5 KiB of shared memory: an SM since sm_80 holds 9.
 MERGE_BLOCKS_AN_SM = 9
 MERGE_SYMBOL = "PersistentVariableLengthMergeStatesKernel"
-# Where a plan keeps its tile count and whether it splits: DecodePlanInfo and PrefillPlanInfo.
+# Positions of a plan's tile count and split flag: DecodePlanInfo and PrefillPlanInfo.
 PLAN_TILES, PLAN_SPLITS = 0, -1
 
 
@@ -133,7 +133,7 @@ class FlashInferDecode:
         )
 
     def _symbols(self, plan: Plan | None) -> tuple[str, ...]:
-        """A merge kernel follows where the plan splits contexts; fa3's never does."""
+        """A merge kernel follows where the plan splits contexts, which fa3's plan never does."""
         if plan is None:
             return (self.symbol,) if self.backend == "fa3" else ()
         return (self.symbol, MERGE_SYMBOL) if plan.splits else (self.symbol,)
@@ -153,15 +153,17 @@ class FlashInferDecode:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tiles, (request, chunk of its context) pairs, that a plan launches; whether any is split."""
+    """How many tiles, (request, chunk of its context) pairs, a plan has; whether it splits any."""
 
     tiles: int
     splits: bool
 
 
 def _read(plan: Sequence[int] | None, batch: Batch) -> Plan | None:
-    """A plan's own numbers, which no interface promises: None where they cannot be what they were,
-    fewer tiles than requests or a flag that is none."""
+    """The tile count and split flag of a wrapper's private plan, which no interface guarantees.
+
+    None where they cannot be right: fewer tiles than requests, or a flag other than 0 and 1.
+    """
     if plan is None:
         return None
     tiles, splits = int(plan[PLAN_TILES]), int(plan[PLAN_SPLITS])
@@ -169,9 +171,9 @@ def _read(plan: Sequence[int] | None, batch: Batch) -> Plan | None:
 
 
 def _merge_blocks(batch: Batch) -> dict[str, str | int]:
-    """Blocks of the merge kernel: as many on each SM, a (request, head) row each where they fit.
+    """Blocks of the merge kernel: equally many on each SM, at least one per (request, head) row.
 
-    VariableLengthMergeStates in cascade.cuh; it has at most as many as an SM holds.
+    Empty where that is more than an SM holds. Source: VariableLengthMergeStates in cascade.cuh.
     """
     count = multiprocessors(batch.device)
     rows = batch.shape.batch * batch.shape.q_heads
@@ -180,7 +182,7 @@ def _merge_blocks(batch: Batch) -> dict[str, str | int]:
 
 
 def _plan_arguments(batch: Batch) -> dict[str, Any]:
-    """All by keyword: 0.7 deprecates what follows page_size by position."""
+    """All by keyword: 0.7 deprecates positional arguments after page_size."""
     shape, lowered = batch.shape, batch.lowered
     return {
         "indptr": lowered.indptr,

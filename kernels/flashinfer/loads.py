@@ -1,7 +1,7 @@
 """What a call of FlashInfer's decode kernel on CUDA cores must load, derived from its source.
 
-LDG is more than index loads: what is prefetched past the last tile counts too (the hardware counts
-instructions whose lanes are all off), and so do a constant a thread block and a term a split.
+LDG counts more than index loads. It includes prefetches past the last tile (the hardware counts
+instructions whose lanes are all off), a constant per thread block and a term per split.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pagebench.layouts.shape import DTYPE_BYTES, Shape
 
 FIDECODE_STAGES = 2  # num_stages_smem from compute capability 8.0 on
 FIDECODE_LEAST_CHUNK = 128  # tokens; scheduler.cuh
-LSE_BYTES = 4  # float32, of a split's partial output of one head
+LSE_BYTES = 4  # float32, one for each split and head
 
 
 def fidecode_loads(shape: Shape, resolved: Mapping[str, Any]) -> Loads:
-    """FlashInfer's decode kernel on CUDA cores, and its merge kernel where that is known.
+    """Loads of FlashInfer's decode kernel on CUDA cores, and of its merge kernel where known.
 
-    A merge reads a row of partials and its LSE a tile of the plan, in the output's type.
+    For each tile and head, a merge reads a row of partials, in the output's type, and its LSE.
     """
     tiles = int(resolved.get("tiles", 0))
     if not tiles:
@@ -33,13 +33,13 @@ def fidecode_loads(shape: Shape, resolved: Mapping[str, Any]) -> Loads:
 
 
 def fidecode_ldg(shape: Shape, tiles: int) -> int:
-    """FlashInfer's BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
+    """LDG of BatchDecodeWithPagedKVCacheKernel (decode.cuh, page.cuh 0.7.2.post1).
 
-    `tiles` is the plan's number of (request, chunk) pairs. Every warp loads eight values once:
-    request and tile index, chunk size, the request's two ends and last page length, the end of all
-    and its begin again; and queries, 16 bytes at a time for as many elements as a KV vector has.
-    Then a thread loads one index a token row: before the first tile, and again each `bdx`
-    iterations, two ahead.
+    `tiles` is the plan's number of (request, chunk) pairs. Each warp loads eight values once:
+    request index, tile index, chunk size, the request's begin, its end, its last page length, the
+    end of all requests, and the request's begin again. It loads queries 16 bytes at a time, for as
+    many elements as a KV vector has. A thread then loads one index per token row, before the first
+    tile and again every `bdx` iterations, two iterations ahead.
     """
     element = DTYPE_BYTES[shape.dtype]
     vector = max(16 // element, shape.head_dim // 32)
@@ -48,7 +48,7 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
     bdz = max(1, 128 // (bdx * shape.group))
     threads = bdx * shape.group * bdz
     rows = 1 if shape.group > 1 else (2 if element == 1 else 4)
-    tokens = rows * shape.group * bdz  # an iteration's
+    tokens = rows * shape.group * bdz  # of one iteration
     chunk = _fidecode_chunk(shape, tiles)
     loads = 0
     for length in shape.lengths().tolist():
@@ -60,12 +60,13 @@ def fidecode_ldg(shape: Shape, tiles: int) -> int:
 
 
 def fidecode_merge_ldg(shape: Shape, resolved: Mapping[str, Any]) -> int | None:
-    """PersistentVariableLengthMergeStatesKernel (cascade.cuh 0.7.2.post1), head dim 128, 16 bits.
+    """LDG of PersistentVariableLengthMergeStatesKernel (cascade.cuh 0.7.2.post1); 0 without splits.
 
-    Every warp of every block loads the number of requests. A row, of a request and a head, loads
-    its two ends, the first again for three of the four tiles under way, and once more each
-    iteration of `bdy` chunks; warps that own a chunk load the first end and the chunk's LSE. None
-    where that is not known: without a split, or with rows of a single chunk, which are copied.
+    Every warp of every block loads the number of requests. For a row, of one request and head, each
+    warp loads the row's begin and end, the begin again for three of the four tiles in flight, and
+    once more in each iteration of `bdy` chunks. Warps that own a chunk load the begin and the
+    chunk's LSE. None where this is not known: other than head dim 128 and 16-bit elements, an
+    unknown number of blocks, or rows of a single chunk, which are copied.
     """
     if int(resolved["tiles"]) == shape.batch:
         return 0
@@ -81,7 +82,7 @@ def fidecode_merge_ldg(shape: Shape, resolved: Mapping[str, Any]) -> int | None:
 
 
 def _fidecode_chunk(shape: Shape, tiles: int) -> int:
-    """Tokens of a chunk: the fewest pages that make so few tiles (scheduler.cuh's search)."""
+    """Tokens of a chunk: the fewest pages that give at most `tiles` tiles (as scheduler.cuh)."""
     lengths = shape.lengths().tolist()
     if tiles == shape.batch:
         return shape.kv_len  # the plan does not split

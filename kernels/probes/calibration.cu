@@ -1,5 +1,5 @@
-// Kernels whose loads are known by construction: what a counter says of them is what it sees.
-// Each runs BLOCKS x 128 threads; every warp executes ROUNDS of the one load instruction.
+// Kernels whose loads are known by construction, so their counts show what a counter sees.
+// Each runs BLOCKS x 128 threads; every warp executes its load instruction ROUNDS times.
 #include <cstdint>
 
 constexpr int ROUNDS = 64;
@@ -47,8 +47,8 @@ template <bool BYPASS> __device__ void copy_async(const float4 *in, float *out) 
 extern "C" __global__ void cal_async_ca(const float4 *in, float *out) { copy_async<false>(in, out); }
 extern "C" __global__ void cal_async_cg(const float4 *in, float *out) { copy_async<true>(in, out); }
 
-// Every warp stores and loads its own stack ROUNDS times. Where it does depends on the launch, or
-// the assembler would keep the stack in registers.
+// Every warp stores and loads its own stack ROUNDS times. The position depends on the launch, or the
+// assembler would keep the stack in registers.
 extern "C" __global__ void cal_local(const float4 *, float *out) {
   uint32_t stack[ROUNDS];
   for (int i = 0; i < ROUNDS; ++i)

@@ -11,12 +11,12 @@ SOURCE = Path(__file__).with_name("calibration.cu")
 BLOCKS, THREADS, ROUNDS, BULK_BYTES = 264, 128, 64, 2048
 WARP_LOADS = BLOCKS * (THREADS // 32) * ROUNDS
 BULK_COPIES = BLOCKS * ROUNDS
-# The compiler guards the copy instead of branching round it, and the hardware counts a warp that is
-# guarded off: with one warp a block there is none (docs/log.md).
+# The compiler predicates the copy instead of branching around it, and the hardware counts a warp
+# that is predicated off: with one warp per block there is no such warp (docs/log.md).
 BULK_THREADS = 32
 KERNELS = ("cal_ldg", "cal_predicated", "cal_async_ca", "cal_async_cg", "cal_local", "cal_bulk")
 
-# What each kernel executes, by our counters' names. A counter not named here executes none of it.
+# What each kernel executes, by our counters' names: 0 of every counter that is not listed.
 EXPECTED: dict[str, dict[str, int]] = {
     "cal_ldg": {"ldg": WARP_LOADS, "ldg_active": WARP_LOADS},
     "cal_predicated": {"ldg": WARP_LOADS, "ldg_active": WARP_LOADS // 2},
@@ -25,8 +25,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "cal_local": {"local_loads": WARP_LOADS, "local_stores": WARP_LOADS},
     "cal_bulk": {"tma": BULK_COPIES},
 }
-# What they read, 16 sectors a warp's load: past L1 every byte once, and cold from DRAM. The local
-# loads of cal_local stay out: how many of them miss L1 is not known.
+# What they read, at 16 sectors per warp load: every byte once from L2, and from DRAM where caches
+# are cold. cal_local is left out, because it is not known how many of its loads miss L1.
 SECTORS, SECTOR_BYTES = 16, 32
 READ_LOADS = {
     "cal_ldg": WARP_LOADS,
@@ -39,12 +39,15 @@ COUNTED = ("ldg", "ldg_active", "ldgsts", "ldgsts_active", "tma", "local_loads",
 
 
 def kernels_on(capability: tuple[int, int]) -> tuple[str, ...]:
-    """Bulk copies exist from compute capability 9.0 on."""
+    """The kernels that run there: bulk copies exist from compute capability 9.0 on."""
     return KERNELS if capability >= (9, 0) else KERNELS[:-1]
 
 
 def main(device: int = 0) -> None:
-    """Run every kernel twice between profiler start and stop: what ncu replays."""
+    """Run every kernel twice between profiler start and stop, for ncu to count.
+
+    CubinError where the kernels do not compile or launch.
+    """
     import torch
     import torch.cuda.nvtx as nvtx
     import torch.cuda.profiler as profiler

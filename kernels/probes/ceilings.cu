@@ -1,13 +1,13 @@
-// Probes of a GPU's ceilings: work known by construction, in the instructions of ceilings.py.
+// Probes of a GPU's ceilings: their work is known by construction (INSTRUCTIONS in ceilings.py).
 // Values depend on the thread and end in a store that never happens, so that nothing is removed.
 #include <cstdint>
 
 constexpr int CHAINS = 8; // independent of each other: no instruction waits for the one before
-constexpr int LOADS = 4;  // 16-byte loads a lane, all under way before the first is used
+constexpr int LOADS = 4;  // 16-byte loads per lane, all in flight before the first is used
 
 extern "C" __global__ void ceil_empty() {}
 
-// `rounds` times 512 FFMA a warp.
+// `rounds` times 512 FFMA per warp.
 extern "C" __global__ void __launch_bounds__(512, 4) ceil_fma(float *out, uint64_t rounds) {
   const float a = 0.5f + 0.0001f * threadIdx.x, b = 1.0f - 0.0001f * threadIdx.x;
   float x[CHAINS];
@@ -23,8 +23,8 @@ extern "C" __global__ void __launch_bounds__(512, 4) ceil_fma(float *out, uint64
   if (sum == 1234.5f) out[0] = sum;
 }
 
-// `rounds` times 256 FFMA and 256 LOP3 a warp, in turn: either pipe alone takes an instruction
-// every second cycle on some chips, both together one every cycle.
+// `rounds` times 256 FFMA and 256 LOP3 per warp, alternating: on some chips either pipe alone takes
+// an instruction every second cycle, and both together take one every cycle.
 extern "C" __global__ void __launch_bounds__(512, 4) ceil_issue(float *out, uint64_t rounds) {
   const float a = 0.5f + 0.0001f * threadIdx.x, b = 1.0f - 0.0001f * threadIdx.x;
   const uint32_t mask = threadIdx.x * 0x9e3779b1u;
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(512, 4) ceil_issue(float *out, uint
   if (sum == 1234.5f) out[0] = sum;
 }
 
-// `rounds` times 64 mma.sync m16n8k16 a warp, bf16 in and fp32 out, values between 1 and 2.
+// `rounds` times 64 mma.sync m16n8k16 per warp, bf16 in and fp32 out, values between 1 and 2.
 extern "C" __global__ void __launch_bounds__(512, 2) ceil_matrix(float *out, uint64_t rounds) {
   uint32_t a[4], b[2];
   float d[CHAINS][4];
@@ -67,8 +67,9 @@ extern "C" __global__ void __launch_bounds__(512, 2) ceil_matrix(float *out, uin
   if (sum == 1234.5f) out[0] = sum;
 }
 
-// Every block reads `tiles` of its own of `in`, `rounds` times, past L1; a tile is LOADS x 16 bytes a
-// thread. Its own, because requests of several SMs for one line are merged on their way to the L2.
+// Every block reads `tiles` tiles of its own of `in`, `rounds` times, past L1; a tile is LOADS x 16
+// bytes per thread. No tile is shared, because requests of several SMs for one line are merged on
+// their way to the L2.
 extern "C" __global__ void __launch_bounds__(512, 4)
 ceil_l2(float *out, uint64_t rounds, const float4 *in, uint64_t tiles) {
   const float4 *mine = in + blockIdx.x * tiles * LOADS * blockDim.x

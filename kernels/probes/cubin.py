@@ -1,4 +1,4 @@
-"""CUDA sources of ours without a build: nvcc makes a cubin, the driver's own API runs it."""
+"""Run our CUDA sources without a build step: nvcc makes a cubin, and the driver API runs it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class CubinError(RuntimeError):
-    """A source that nvcc does not compile, or a launch that the driver refuses."""
+    """nvcc is missing or does not compile a source, or the driver refuses a call."""
 
 
 def compile_cubin(source: Path, capability: tuple[int, int], where: Path) -> Path:
-    """A cubin of `source` in the folder `where`; CubinError, in one line, where nvcc fails."""
+    """Compile `source` to a cubin in the folder `where`; CubinError, in one line, if nvcc fails."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     cubin = where / f"{source.stem}.cubin"
     arch = f"sm_{capability[0]}{capability[1]}"
@@ -30,7 +30,7 @@ def compile_cubin(source: Path, capability: tuple[int, int], where: Path) -> Pat
 
 
 class Module:
-    """A loaded cubin; `launch` runs one of its kernels on the current context's default stream."""
+    """A cubin loaded into the current CUDA context; CubinError where the driver refuses it."""
 
     def __init__(self, cubin: Path) -> None:
         self._driver: Any = ctypes.CDLL("libcuda.so.1")
@@ -43,7 +43,10 @@ class Module:
             raise CubinError(f"{name} failed with CUDA error {code}")
 
     def launch(self, kernel: str, blocks: int, threads: int, *words: int) -> None:
-        """`words` are the kernel's arguments, each of 64 bits: pointers and uint64_t."""
+        """Run a kernel on the default stream; `words` are its 64-bit arguments.
+
+        CubinError where the driver refuses the launch.
+        """
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), self._module, kernel.encode())
         values = [ctypes.c_uint64(word) for word in words]

@@ -1,4 +1,4 @@
-"""Read a buffer as fast as DRAM gives it: the probe behind the bandwidth ceiling.
+"""The probe of the DRAM ceiling: read a buffer as fast as DRAM delivers it.
 
 No `from __future__ import annotations` here: Triton reads the `tl.constexpr` annotations.
 """
@@ -10,12 +10,12 @@ import triton.language as tl
 
 @triton.jit
 def stream_read(
-    source,  # float32 [count], 16 bytes a lane
-    sums,  # float32 [programs]: what keeps the loads alive
+    source,  # float32 [count], 16 bytes per lane
+    sums,  # float32 [programs]: keeps the compiler from removing the loads
     count,
-    TILE: tl.constexpr,  # elements a program reads at a time
+    TILE: tl.constexpr,  # elements that a program reads at a time
 ):
-    """Each program strides over the buffer tile by tile and sums what it reads."""
+    """Each program reads every tile of its stride and sums the elements."""
     lane = tl.arange(0, TILE)
     total = tl.zeros([TILE], tl.float32)
     step = tl.num_programs(0).to(tl.int64) * TILE

@@ -1,7 +1,7 @@
 """`tritontoken`, `tritonrow`, `tritontile`: our own split-KV decode, three ways to read indices.
 
-The kernels are in `kernels.py`. The three differ in their index loads and in nothing else,
-which no vendor's kernels offer: a difference in time between them is what those loads cost.
+The kernels are in `kernels.py`. The three differ only in their index loads, so a difference in time
+between them is the cost of those loads. No vendor's kernels offer this comparison.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SYMBOLS = ("split_decode", "merge_splits")
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What may be chosen without changing the answer.
+    """Choices that do not change the result.
 
     A stage of the pipeline is a K and a V tile of `block_n` tokens, and num_stages - 1 of them are
-    allocated: 64 KiB a CTA at head_dim 128, so three CTAs fit the 227 KiB of a Hopper SM and keep
-    96 KiB or more in flight, of which about 40 KiB saturate its DRAM.
+    allocated: 64 KiB per CTA at head_dim 128. Three CTAs fit the 227 KiB of a Hopper SM and keep
+    96 KiB or more in flight; about 40 KiB saturate its DRAM.
     """
 
     block_n: int = 64
     num_warps: int = 4
     num_stages: int = 3
-    programs: int = 256  # wanted CTAs: one wave of 3 an SM; more only add partials (docs/log.md)
-    least_tiles: int = 8  # in a split: fewer, and filling the pipeline is most of the work
+    programs: int = 256  # wanted CTAs, one wave of 3 per SM: more only add partials (docs/log.md)
+    least_tiles: int = 8  # per split: with fewer, filling the pipeline is most of the work
 
     def __post_init__(self) -> None:
         if self.block_n >= 32 * self.num_warps:
@@ -52,7 +52,7 @@ class Tuning:
             )
 
     def tiles_per_split(self, shape: Shape) -> int:
-        """Tiles of a split: from sizes alone, so that page sizes and modes get equal grids."""
+        """Tiles per split, independent of page size and mode, so that all have equal grids."""
         tiles = ceil(shape.kv_len / self.block_n)
         wanted = ceil(self.programs / (shape.batch * shape.kv_heads))
         return max(self.least_tiles, ceil(tiles / min(wanted, MAX_SPLITS)))
@@ -63,7 +63,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Indices:
-    """Device copies of a plan's indices, which a captured graph reads and replanning refills."""
+    """Device copies of a plan's indices: a captured graph reads them, replanning refills them."""
 
     lengths: Tensor  # int32 [batch]
     entries: Tensor  # int32: rows of the page table, or slots of the CSR
@@ -82,7 +82,7 @@ def _indices(lowered: Lowered) -> _Indices:
 
 
 def _entries(lowered: Lowered) -> tuple[Tensor, Tensor]:
-    """All entries in one row, and where each request's begin: one form for tables and CSR."""
+    """All entries in one row, and where each request's entries begin, for tables and CSR alike."""
     import torch
 
     if lowered.table is None:
@@ -95,7 +95,7 @@ def _entries(lowered: Lowered) -> tuple[Tensor, Tensor]:
 
 
 def _strides(pool: Tensor, kv_layout: str) -> tuple[int, int, int]:
-    """Elements from page to page, token to token and head to head."""
+    """Elements from one page to the next, one token to the next and one head to the next."""
     if pool.dim() == 3:  # token-flat: a slot is a page of one token
         return pool.stride(0), pool.stride(0), pool.stride(1)
     if kv_layout == "HND":
@@ -104,7 +104,7 @@ def _strides(pool: Tensor, kv_layout: str) -> tuple[int, int, int]:
 
 
 def _is_interpreted() -> bool:
-    """Whether Triton runs kernels on the CPU; its decorators read this when first imported."""
+    """Whether Triton runs kernels on the CPU; its decorators read the variable at import."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -114,12 +114,12 @@ def _power_of_two(count: int) -> int:
 
 
 class TritonDecode:
-    """One of the three modes: `token` reads CSR slots, `row` and `tile` a page table.
+    """One of the three modes: `token` reads CSR slots, `row` and `tile` read a page table.
 
-    They alone carry planted work. `planted_loads` are read in the loop over tiles, `planted_ns`
-    waited at the start of `merge_splits`: the decode kernel has ended by then and no program of
-    the merge waits for another to end, so the call lasts that much longer. A GPU that holds fewer
-    than WAVE_PROGRAMS at once could need a second wave for a large merge, and wait twice.
+    Only these kernels do planted work. `planted_loads` are read in the loop over tiles.
+    `planted_ns` is a wait at the start of `merge_splits`: the decode kernel has ended by then, and
+    all programs of the merge wait at once, so the call lasts that much longer. A GPU that holds
+    fewer than WAVE_PROGRAMS at once could need a second wave for a large merge, and wait twice.
     """
 
     has_plan = False
@@ -159,8 +159,8 @@ class TritonDecode:
         least = shape.pages(int(shape.lengths().min()))
         if least < shape.planted_loads:
             return (
-                f"x{shape.planted_loads} reads as many entries of each request, and the shortest "
-                f"has {least}: use up to x{least}, smaller pages or a longer context"
+                f"x{shape.planted_loads} reads {shape.planted_loads} entries of each request, and "
+                f"the shortest has {least}: use up to x{least}, smaller pages or a longer context"
             )
         return None
 
@@ -168,17 +168,17 @@ class TritonDecode:
         word, tuning = f"y{shape.planted_ns}", self.tuning
         programs = shape.batch * shape.q_heads
         if _is_interpreted():
-            return f"{word} reads a GPU's global timer, which Triton's interpreter has not"
+            return f"{word} reads a GPU's global timer, which Triton's interpreter lacks: use a GPU"
         if tuning.splits(shape) == 1:
             return (
-                f"{word} waits in the merge kernel, and one split needs none: use a smaller batch, "
+                f"{word} waits in the merge kernel, and one split has none: use a smaller batch, "
                 f"so that batch x KV heads is below {tuning.programs}, and a context above "
                 f"{tuning.least_tiles * tuning.block_n} tokens"
             )
         if programs > WAVE_PROGRAMS:
             return (
-                f"{word} waits once only in one wave of the merge kernel, up to {WAVE_PROGRAMS} "
-                f"(request, query head) pairs, not {programs}: use a smaller batch"
+                f"{word} needs a merge kernel of one wave, up to {WAVE_PROGRAMS} (request, query "
+                f"head) pairs, not {programs}: use a smaller batch"
             )
         return None
 
@@ -234,7 +234,7 @@ class TritonDecode:
         }
 
     def _module(self, shape: Shape) -> str:
-        """What is compiled: both kernels' compile-time arguments, for their names stay the same."""
+        """Both kernels' compile-time arguments, which their names do not show."""
         constants = self.constants(shape) | {"SPIN_NS": shape.planted_ns}
         return ", ".join(f"{name}={value}" for name, value in constants.items())
 

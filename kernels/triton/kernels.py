@@ -1,9 +1,9 @@
 """Split-KV paged decode in Triton: one body, three ways to read its indices.
 
-`MODE` is the experiment. Everything but `load_entries` and `pages_of_rows` is the same code:
-`token` and `row` load a vector with one entry a token row, `tile` loads one scalar a page, so its
-load instructions grow in number as pages shrink. No `from __future__ import annotations` here:
-Triton reads the `tl.constexpr` annotations themselves.
+`MODE` is the experiment. Only `load_entries` and `pages_of_rows` depend on it. `token` and `row`
+load a vector with one entry per token row. `tile` loads one scalar per page, so the smaller the
+pages, the more load instructions it needs. No `from __future__ import annotations` here: Triton
+reads the `tl.constexpr` annotations themselves.
 """
 
 # mypy: ignore-errors
@@ -18,10 +18,10 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 def load_entries(
     entries, start, end, MODE: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr
 ):
-    """Raw entries of the tile at token `start`, a tuple: one int32 [BLOCK_N], or an int32 a page.
+    """Raw entries of the tile at token `start`, a tuple: one int32 [BLOCK_N], or an int32 per page.
 
-    `start` is a multiple of BLOCK_N, so the tile is whole pages or lies in one. Nothing at or past
-    token `end` is read: a tile past the last costs instructions, no bytes.
+    `start` is a multiple of BLOCK_N, so the tile is whole pages or lies in one page. Nothing at or
+    past token `end` is read: a tile past the last one costs instructions but no bytes.
     """
     first = entries + start // PAGE_SIZE
     if MODE == "tile":
@@ -36,7 +36,7 @@ def load_entries(
 
 @triton.jit
 def pages_of_rows(loaded, MODE: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The page of each token row, int32 [BLOCK_N], from what `load_entries` gave."""
+    """The page of each token row, int32 [BLOCK_N], from what `load_entries` returned."""
     row = tl.arange(0, BLOCK_N)
     pages = tl.zeros([BLOCK_N], tl.int32) + loaded[0]
     if MODE == "tile":
@@ -47,10 +47,10 @@ def pages_of_rows(loaded, MODE: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: 
 
 @triton.jit
 def load_planted(entries, start, length, PAGE_SIZE: tl.constexpr, EXTRA_LOADS: tl.constexpr):
-    """Read EXTRA_LOADS neighbouring entries at the tile's own, or the request's last ones.
+    """Read EXTRA_LOADS neighbouring entries from the tile's first on, or the request's last ones.
 
-    Nothing uses the values. A request replanned to fewer entries than EXTRA_LOADS is read from its
-    first on, into what follows it in `indices`.
+    Nothing uses the values. Where a request was replanned to fewer entries than EXTRA_LOADS, the
+    loads begin at its first entry and run into those that follow it in `indices`.
     """
     last = tl.cdiv(length, PAGE_SIZE) - EXTRA_LOADS
     first = entries + tl.maximum(tl.minimum(start // PAGE_SIZE, last), 0)
@@ -58,17 +58,17 @@ def load_planted(entries, start, length, PAGE_SIZE: tl.constexpr, EXTRA_LOADS: t
         tl.load(first + extra, volatile=True)  # or the compiler would drop it
 
 
-# An int that is 1 or a multiple of 16 would be compiled in: another binary for some lengths.
+# Triton would specialise on an int that is 1 or a multiple of 16: another binary for some lengths.
 @triton.jit(do_not_specialize=["tiles_per_split"])
 def split_decode(
     q,  # q_dtype [batch, q_heads, HEAD_DIM]
     k,  # pools of pages; both have the three strides below, and HEAD_DIM is contiguous
     v,
     out,  # q_dtype [batch, q_heads, HEAD_DIM], written where IS_WHOLE
-    partial,  # float32 [batch, q_heads, splits, HEAD_DIM], written elsewhere
+    partial,  # float32 [batch, q_heads, splits, HEAD_DIM], written otherwise
     lse,  # float32 [batch, q_heads, splits], base 2; -inf for a split without tokens
     lengths,  # int32 [batch]
-    indices,  # int32: the table's rows one after another, or the slots of CSR
+    indices,  # int32: the rows of the table one after another, or the slots of the CSR
     first_entry,  # int32 [batch], where in `indices` each request begins
     stride_page,
     stride_token,
@@ -76,18 +76,18 @@ def split_decode(
     tiles_per_split,
     MODE: tl.constexpr,  # token, row or tile
     PAGE_SIZE: tl.constexpr,
-    GROUP: tl.constexpr,  # query heads a KV head
+    GROUP: tl.constexpr,  # query heads per KV head
     HEAD_DIM: tl.constexpr,
     BLOCK_H: tl.constexpr,  # GROUP padded to what tl.dot takes
-    BLOCK_N: tl.constexpr,  # tokens a tile
+    BLOCK_N: tl.constexpr,  # tokens per tile
     IS_WHOLE: tl.constexpr,  # one split, so nothing to merge
-    EXTRA_LOADS: tl.constexpr,  # planted: entries read a tile beyond those that are needed
+    EXTRA_LOADS: tl.constexpr,  # planted: entries read per tile beyond those needed
     UPCAST: tl.constexpr,  # bf16 tl.dot is wrong under the interpreter (triton issue 11584)
 ):
     """Attention of one KV head's queries over one split of one request.
 
-    Heads are the fastest grid axis: with NHD the heads of a token are neighbours in memory, so
-    the CTAs that run together read whole 2 KiB rows of DRAM and share the index lines in L2.
+    Heads are the fastest grid axis. With NHD the heads of a token are neighbours in memory, so CTAs
+    that run at the same time read whole 2 KiB rows of DRAM and share the index lines in L2.
     """
     kv_head, split, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + request)
@@ -104,7 +104,7 @@ def split_decode(
     queries = tl.load(q + q_row[:, None] * HEAD_DIM + dim, mask=is_head[:, None], other=0.0)
 
     top = tl.full([BLOCK_H], float("-inf"), tl.float32)
-    # A weight a lane, summed after the loop: a sum over warps in every tile costs three barriers.
+    # Weights are summed after the loop: a sum over warps in every tile would cost three barriers.
     weight = tl.zeros([BLOCK_H, BLOCK_N], tl.float32)
     mix = tl.zeros([BLOCK_H, HEAD_DIM], tl.float32)
     loaded = load_entries(entries, first_tile * BLOCK_N, end, MODE, PAGE_SIZE, BLOCK_N)
@@ -112,15 +112,15 @@ def split_decode(
         start = tile * BLOCK_N
         is_live = start + row < end
         pages = pages_of_rows(loaded, MODE, PAGE_SIZE, BLOCK_N)
-        # Both terms are below PAGE_SIZE and their sum is too: a tile lies in whole pages or in one.
+        # The sum stays below PAGE_SIZE, because a tile is whole pages or lies in one page.
         in_page = (start & (PAGE_SIZE - 1)) + (row & (PAGE_SIZE - 1))
         at = pages.to(tl.int64) * stride_page + in_page * stride_token + kv_head * stride_head
         # Unused slots hold NaN, and NaN times a weight of 0 is NaN: masked rows must read 0.
         keys = tl.load(k + at[:, None] + dim, mask=is_live[:, None], other=0.0)
         values = tl.load(v + at[:, None] + dim, mask=is_live[:, None], other=0.0)
         keys, values = keys.to(queries.dtype), values.to(queries.dtype)
-        # Next tile's entries travel through registers for a whole iteration. Left to Triton's
-        # pipeliner, vectors would go through shared memory and scalars would not be early at all.
+        # The next tile's entries stay in registers for a whole iteration. Triton's own pipeliner
+        # would move vectors through shared memory and not prefetch scalars at all.
         loaded = load_entries(entries, start + BLOCK_N, end, MODE, PAGE_SIZE, BLOCK_N)
         if UPCAST:
             scores = tl.dot(queries.to(tl.float32), tl.trans(keys.to(tl.float32)))
@@ -157,9 +157,9 @@ def merge_splits(
     splits,
     HEAD_DIM: tl.constexpr,
     BLOCK_S: tl.constexpr,  # splits, padded to a power of two
-    SPIN_NS: tl.constexpr,  # planted: how long each program waits before it begins
+    SPIN_NS: tl.constexpr,  # planted: nanoseconds that each program waits before it begins
 ):
-    """One (request, query head) a program: the mean of its splits, weighted by 2**lse."""
+    """One program per (request, query head): the mean of its splits, weighted by 2**lse."""
     if SPIN_NS > 0:
         began = globaltimer()
         while globaltimer() - began < SPIN_NS:

@@ -1,7 +1,7 @@
 """What a call of our Triton kernels must load, derived from their source before it runs.
 
-LDG is more than index loads: what is prefetched past the last tile counts too (the hardware counts
-instructions whose lanes are all off), and so do a constant a thread block and a term a split.
+LDG counts more than index loads. It includes prefetches past the last tile (the hardware counts
+instructions whose lanes are all off), a constant per thread block and a term per split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ FLOAT_BYTES = 4  # of a partial output's element and of its LSE
 
 
 def triton_loads(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> Loads:
-    """Our own, but for LDG of 8-bit KV; a merge reads float32 partials and LSE of each split."""
+    """Loads of our own kernels; LDG of 8-bit KV is not known.
+
+    A merge reads the float32 partials and LSE of each split.
+    """
     splits = int(resolved["splits"])
     rows = shape.batch * splits * shape.q_heads if splits > 1 else 0
     ldg = triton_ldg(mode, shape, resolved) if shape.dtype != "e4m3" else None
@@ -25,19 +28,20 @@ def triton_loads(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> Loads:
 
 
 def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
-    """kernels/triton/kernels.py: `split_decode`, and `merge_splits` where there are splits.
+    """LDG of `split_decode` and, with splits, `merge_splits` (kernels/triton/kernels.py).
 
-    Every warp loads the length and the request's first entry; queries come 16 bytes a lane, rows
-    that no head can own left out by the compiler. Entries are loaded once before the loop, once a
-    tile for the tile after it, and once for each of the num_stages - 1 tiles that Triton's pipeline
-    has in flight ahead of the loop: at the end those are guarded off, and counted. Planted loads
-    feed no copy, so the pipeline does not run ahead with them: once a tile, in the loop alone.
+    Every warp loads the length and the request's first entry. Queries are loaded 16 bytes per lane;
+    the compiler leaves out rows that belong to no head. Entries are loaded once before the loop,
+    once in each tile for the tile after it, and once for each of the num_stages - 1 tiles that
+    Triton's pipeline has in flight ahead of the loop. Past the end these are predicated off, and
+    counted. Planted loads feed no copy, so the pipeline does not prefetch them: they are loaded
+    once per tile.
     """
     block_n, warps = int(resolved["block_n"]), int(resolved["num_warps"])
     splits, ahead = int(resolved["splits"]), int(resolved["num_stages"]) - 1
     lanes_a_row = shape.head_dim * 2 // 16
     rows_a_load = 32 // lanes_a_row * warps
-    by_row = block_n // rows_a_load  # a warp's rows of a tile: one entry each
+    by_row = block_n // rows_a_load  # a warp's rows of a tile, with one entry each
     per_tile = by_row if mode != "tile" else max(1, block_n // shape.page_size)
     queries = warps * ceil(shape.group / rows_a_load)
     tiles_a_split = ceil(ceil(shape.kv_len / block_n) / splits)
@@ -53,11 +57,11 @@ def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:
 
 
 def _merge_ldg(shape: Shape, splits: int, warps: int) -> int:
-    """One program a (request, query head): partials 16 bytes a lane, and the LSE twice a warp.
+    """One program per (request, query head): partials 16 bytes per lane, and the LSE twice.
 
-    Triton loads the LSE once in the layout that is reduced, a split a lane, and again in the one
-    that scales the partials, a split a load of the rows that a lane holds of them, rather than
-    moving it between the two (counted in the kernel's SASS).
+    Triton loads the LSE in two layouts instead of converting one to the other (counted in the
+    kernel's SASS). The layout for the reduction has one split per lane. The layout that scales the
+    partials has the rows that a lane holds of them.
     """
     padded = 1 << (splits - 1).bit_length()
     partials = max(warps, ceil(padded * shape.head_dim * 4 / 512))

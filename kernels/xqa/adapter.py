@@ -1,6 +1,6 @@
 """FlashInfer's XQA called directly: page-aware decode, one compiled module for each page size.
 
-Facts: flashinfer/xqa.py, flashinfer/jit/xqa.py and data/csrc/xqa/{mha.cu, mha_sm90.cu},
+Sources: flashinfer/xqa.py, flashinfer/jit/xqa.py and data/csrc/xqa/{mha.cu, mha_sm90.cu},
 0.7.2.post1. The table's row stride is its width, and the width sets the number of splits.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 PAGE_SIZES = (16, 32, 64, 128)
 MAJORS = (9, 10, 12)
 SCRATCH_BYTES = 256 << 20  # split partials; the size FlashInfer's own test allocates
-MAX_HEAD_BYTES = 16 << 10  # static_assert in mha.h on padded head bytes times the group
-CTA_TOKENS, CTA_TOKENS_SM90_FP8 = 256, 64  # context tokens a thread block takes a step
+MAX_HEAD_BYTES = 16 << 10  # static_assert in mha.h on padded head bytes x group
+CTA_TOKENS, CTA_TOKENS_SM90_FP8 = 256, 64  # context tokens per thread block and step
 
 
 class Xqa:
@@ -77,7 +77,7 @@ def _refuses_heads(shape: Shape) -> str | None:
     padded = 2 * next(dim for dim in (64, 128, 256) if dim >= shape.head_dim)
     most = MAX_HEAD_BYTES // padded
     if -(-shape.group // 16) * 16 > most:
-        return f"xqa takes at most {most} query heads a KV head at d{shape.head_dim}"
+        return f"xqa takes at most {most} query heads per KV head at d{shape.head_dim}"
     return None
 
 
@@ -88,7 +88,7 @@ def _refuses_device(device: Device) -> str | None:
 
 
 def _semaphores(shape: Shape) -> int:
-    """uint32 entries that FlashInfer's own test allocates for kv_heads x batch blocks."""
+    """The uint32 entries that FlashInfer's own test allocates for kv_heads x batch blocks."""
     blocks = shape.kv_heads * shape.batch
     return -(-blocks // 2) * 2 + 2 + blocks + 2
 
@@ -109,11 +109,11 @@ def _arguments(batch: Batch, out: Any) -> dict[str, Any]:
         "seq_lens": batch.lowered.lengths[:, None].clone(),
         "output": out[:, None],
         "workspace_buffer": torch.zeros(SCRATCH_BYTES, dtype=torch.uint8, device=device),
-        # Must be zero before the first launch; a complete launch puts them back.
+        # Must be zero before the first launch; a complete launch resets them to zero.
         "semaphores": torch.zeros(_semaphores(shape), dtype=torch.int32, device=device),
         "num_kv_heads": shape.kv_heads,
         "page_size": shape.page_size,
-        # Floats: an int is taken for a tensor (isinstance(x, float) in xqa.py).
+        # Floats, because an int is taken for a tensor (isinstance(x, float) in xqa.py).
         "q_scale": 1.0,
         "kv_scale": 1.0,
         "kv_layout": shape.kv_layout,
@@ -122,7 +122,7 @@ def _arguments(batch: Batch, out: Any) -> dict[str, Any]:
 
 
 def _module(batch: Batch) -> str:
-    """The compiled module: one a page size, type and group, and every one's kernel has one name."""
+    """The compiled module, one per page size, type and group: their kernels share one name."""
     from flashinfer.jit.xqa import gen_xqa_module
 
     assert batch.q is not None
@@ -136,7 +136,7 @@ def _module(batch: Batch) -> str:
 
 
 def _resolved(batch: Batch, sm_count: int) -> dict[str, str | int]:
-    """Splits as launchMHAFlashInfer and launchHopperF8MHAFlashInfer compute them."""
+    """Splits are those that launchMHAFlashInfer and launchHopperF8MHAFlashInfer compute."""
     import torch
 
     shape = batch.shape

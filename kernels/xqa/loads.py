@@ -1,7 +1,7 @@
 """What a call of XQA must load, derived from its source before it runs.
 
-LDG is more than index loads: what is prefetched past the last tile counts too (the hardware counts
-instructions whose lanes are all off), and so do a constant a thread block and a term a split.
+LDG counts more than index loads. It includes prefetches past the last tile (the hardware counts
+instructions whose lanes are all off), a constant per thread block and a term per split.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pagebench.kernels.adapter import Loads
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
 
-XQA_WARPS = 4  # that stage K, and as many that stage V
+XQA_WARPS = 4  # warps that load K, and as many that load V
 XQA_WARP_TOKENS = 64
 XQA_CTA_TOKENS = XQA_WARPS * XQA_WARP_TOKENS
 
@@ -22,20 +22,20 @@ XQA_CTA_TOKENS = XQA_WARPS * XQA_WARP_TOKENS
 def xqa_loads(
     shape: Shape, resolved: Mapping[str, Any], capability: tuple[int, int] | None
 ) -> Loads:
-    """XQA's, but for Hopper's 8-bit kernel (mha_sm90.cu), which has not been counted."""
+    """Loads of XQA; those of Hopper's 8-bit kernel (mha_sm90.cu) are not known."""
     if capability is None or "mha.cu" not in str(resolved.get("kernel")):
         return Loads()
     return Loads(xqa_ldg(shape, int(resolved["splits"]), capability))
 
 
 def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
-    """csrc/xqa/mha.cu and mhaUtils.cuh `getPage` (FlashInfer 0.7.2.post1), head dim up to 256.
+    """LDG of csrc/xqa/mha.cu and `getPage` in mhaUtils.cuh (FlashInfer 0.7.2.post1).
 
-    Warps load a tile's page indices one at a time, K once before the first tile and once a tile,
-    V likewise but one tile further ahead, and K too where a head of it is one part; in a last tile
-    that is not full, warps whose tokens lie past its end do nothing (SHORT_SEQ_OPT). Every warp
-    loads the context length once. With splits the last block of a head reads each split's row
-    maximum.
+    Warps load a tile's page indices one at a time. K's are loaded once before the first tile and
+    once per tile; V's too, but one tile further ahead, as are K's where a head of K is one part. In
+    a last tile that is not full, warps whose tokens lie past its end do nothing (SHORT_SEQ_OPT).
+    Every warp loads the context length once. With splits, the last block of a head reads the row
+    maximum of each split.
     """
     tile = _xqa_tile(shape, capability)
     loads = 0
@@ -52,10 +52,11 @@ def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
 
 
 def _first_loads(shape: Shape, tile: _XqaTile, length: int, splits: int) -> int:
-    """What K and V warps load before the first tile, also those whose tokens lie past the end.
+    """What K and V warps load before the first tile, including warps with tokens past the end.
 
-    Guarded off, such a load is counted. In modules of page 64 the compiler branches round it
-    instead (SASS of all groups at head dim 128, nvcc 13.0 for sm_90a), and it is not.
+    Such a load is predicated off, and counted. In modules of page size 64 the compiler branches
+    around it instead, and it is not counted (SASS of all groups at head dim 128, nvcc 13.0 for
+    sm_90a).
     """
     if shape.page_size != XQA_WARP_TOKENS:
         return splits * XQA_WARPS * (tile.k_pages + tile.v_pages)
@@ -74,11 +75,11 @@ def _first_loads(shape: Shape, tile: _XqaTile, length: int, splits: int) -> int:
 class _XqaTile:
     """How the four V warps walk a tile of 256 tokens: groups of warps, in steps of whole X tiles.
 
-    `k_ahead` and `v_ahead` are 1 where the call before the first tile loads pages too, and
+    `k_ahead` and `v_ahead` are 1 where the call before the first tile also loads pages, else 0.
     `steps_a_page` is how many steps share one page.
     """
 
-    k_pages: int  # that a K call loads
+    k_pages: int  # pages that a K call loads
     k_ahead: int
     v_pages: int
     v_ahead: int
@@ -90,7 +91,7 @@ class _XqaTile:
     steps_a_page: int
 
     def v_calls(self, tokens: int) -> int:
-        """Calls that load pages, of all warps together, in a tile that holds so many tokens."""
+        """Calls of all warps that load pages, in a tile that holds that many tokens."""
         warps = XQA_WARPS // self.groups
         return sum(
             warps * self.v_iters

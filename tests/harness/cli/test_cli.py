@@ -484,7 +484,7 @@ REFUSES_BADLY = REFUSES_BADLY.replace('"pages"', "str(shape.page_sizes)")
     [
         (NO_CALL, 1, "off.plan() must return a Call, not NoneType"),
         (WRONG_LOWERING, 1, "must return token_indices or csr_pages or page_table, not pages"),
-        ("x = 1", 2, "it defines no ADAPTER"),
+        ("x = 1", 2, "the file defines no ADAPTER"),
         (OFF_KERNEL.replace("Off()", "Off"), 2, "a class: give an instance, ADAPTER = Off()"),
         (REFUSES_BADLY, 2, f"off_{SMALL}: off.refuses() crashed: AttributeError: 'Shape' object"),
     ],

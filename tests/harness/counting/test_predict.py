@@ -173,7 +173,7 @@ def test_a_kernel_from_elsewhere_may_say_what_it_loads(monkeypatch: pytest.Monke
     ("formula", "says"),
     [
         (lambda shape: 1 / 0, r"own\.loads\(\): ZeroDivisionError"),
-        (lambda shape: 7, r"own\.loads\(\): TypeError: it gives int; give adapter\.Loads"),
+        (lambda shape: 7, r"own\.loads\(\): TypeError: it returns int; return adapter\.Loads"),
         (lambda shape: Loads("8"), r"own\.loads\(\): TypeError"),  # type: ignore[arg-type]
     ],
 )
