@@ -1,9 +1,9 @@
-"""A free list after rounds of allocating and freeing, in the order an engine reuses units.
+"""A free list after rounds of allocating and freeing, in the order in which an engine reuses units.
 
-The reuse order of plain `churned` is SGLang's (srt/mem_cache/allocator.py, read at 02e29cb): its
-token allocator appends freed slots to the tail of the list (first in, first out), its paged
-allocator puts freed pages, sorted, at the head (last in, first out). `churnedfifo` and
-`churnedlifo` force one of the two at any unit.
+The reuse order of plain `churned` is SGLang's (srt/mem_cache/allocator.py at 02e29cb). Its token
+allocator appends freed slots to the tail of the list (first in, first out). Its paged allocator
+puts freed pages, sorted, at the head (last in, first out). `churnedfifo` and `churnedlifo` use one
+of the two for every allocation unit.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 CHURN_STREAM = 3
-ROUNDS = 8  # of half the requests leaving, after two in which all do
+ROUNDS = 8  # in the first two all requests leave, in the others half of them
 SLACK = 1.5  # pool capacity over live units: an engine that is two thirds full
-DECODED_SHARE = 1 / 8  # of a request's units, grown in lock-step with the others after its prefill
+DECODED_SHARE = 1 / 8  # share of a request's units that grow in lock-step after its prefill
 
 
 def churned_slots(
     units: np.ndarray, kind: str, unit_tokens: int, seed: int
 ) -> tuple[np.ndarray, int]:
-    """Slots of every stream's units, in stream order, and the pool's capacity in units.
+    """Slots of every stream's units, int64 [units.sum()] in stream order; pool capacity in units.
 
-    `units` is int64 [streams]; stream 0, the shared one, is allocated first and never freed.
+    `units` is int64 [streams]. Stream 0, the shared one, is allocated first and never freed.
     """
     import numpy as np
 
@@ -47,7 +47,7 @@ def churned_slots(
 
 
 def churned_capacity(live_units: int) -> int:
-    """Units of the pool that holds `live_units`."""
+    """The capacity, in units, of a pool that holds `live_units`."""
     return ceil(live_units * SLACK)
 
 
@@ -69,7 +69,7 @@ def _release(units: np.ndarray, free: np.ndarray, fifo: bool) -> np.ndarray:
 def _admit(
     requests: np.ndarray, units: np.ndarray, held: list[np.ndarray], free: np.ndarray
 ) -> np.ndarray:
-    """Prefill each request in one run from the list's head, then let all decode in lock-step."""
+    """Prefill each request in one run from the head of the list, then decode all in lock-step."""
     import numpy as np
 
     decoded = (units[requests] * DECODED_SHARE).astype(np.int64)

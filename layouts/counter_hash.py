@@ -1,7 +1,7 @@
 """Random numbers as a function of (seed, stream, counter): the same on every device.
 
 The mixer is the SplitMix64 finaliser (Steele, Lea, Flood 2014), applied to a 64-bit counter.
-NumPy and torch give the same bits: torch's int64 products wrap as uint64 products do.
+NumPy and torch give the same bits, because torch's int64 products wrap like uint64 products.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def hash_torch(seed: int, stream: int, counters: Tensor) -> Tensor:  # int64, sa
 
 
 def _logical_shift(z: Tensor, bits: int) -> Tensor:
-    """torch shifts int64 arithmetically; the mask clears the sign's copies."""
+    """torch shifts int64 arithmetically; the mask clears the copies of the sign bit."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def permutation(seed: int, stream: int, count: int, device: Any) -> Tensor:  # int64 [count]
-    """A random permutation of 0..count-1: the stable order of 31 bits of the counters' hashes.
+    """A random permutation of 0..count-1: a stable sort by 31 bits of the counters' hashes.
 
-    Ties keep counter order, so every device gives the same permutation; int32 keys sort four
-    times faster on a CPU than int64 ones.
+    Ties keep counter order, so every device gives the same permutation. On a CPU, int32 keys sort
+    four times faster than int64 keys.
     """
     import torch
 

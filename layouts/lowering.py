@@ -1,6 +1,6 @@
-"""The hand-over: the index representation that reaches the kernel.
+"""Lowering: from a page table to the index representation that a kernel takes.
 
-`token_indices`  CSR of one slot a token over a token-flat pool (SGLang's FlashInfer and Triton)
+`token_indices`  CSR of one slot per token over a token-flat pool (SGLang's FlashInfer and Triton)
 `csr_pages`      CSR of pages over a paged pool (vLLM's native FlashInfer)
 `page_table`     dense int32 table over a paged pool (XQA, FlashAttention, vLLM's Triton)
 """
@@ -24,7 +24,7 @@ KINDS = ("token_indices", "csr_pages", "page_table")
 class Lowered:
     """Index tensors of one kind, on the table's device.
 
-    `table` is contiguous and its row stride is its width, which XQA assumes (mhaUtils.cuh).
+    `table` is contiguous, so its row stride is its width, as XQA assumes (mhaUtils.cuh).
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Lowered:
 
 
 def lower(table: PageTable, kind: str) -> Lowered:
-    """Represent `table` as `kind`; ValueError for a kind that does not exist."""
+    """Represent `table` as `kind`, one of KINDS; ValueError for another kind."""
     if kind not in KINDS:
         raise ValueError(f"no lowering {kind}; there are {', '.join(KINDS)}")
     if kind == "page_table":
@@ -78,7 +78,7 @@ def _live_entries(table: PageTable) -> Tensor:  # int32 [sum of request pages]
 
 
 def _tokens(table: PageTable, pages: Tensor) -> Tensor:  # int32 [sum of lengths]
-    """Slots of all live tokens: page * page_size + offset, tails cut off."""
+    """Slots of all live tokens, page * page_size + offset: unused ends of last pages left out."""
     import torch
 
     page = table.shape.page_size

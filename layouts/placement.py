@@ -1,4 +1,4 @@
-"""Where stored pages lie in the pool: placements, from ideal to adversarial to churned."""
+"""Where stored pages lie in the pool: ideal, adversarial and churned placements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ UNIT_KINDS = ("block", "grown", "churned", "churnedfifo", "churnedlifo")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`contiguous`, `scatter`, or a kind with an allocation unit of `unit_tokens`."""
+    """`contiguous`, `scatter`, or one of UNIT_KINDS with an allocation unit of `unit_tokens`.
+
+    SizeError where the unit is missing.
+    """
 
     kind: str = "contiguous"
     unit_tokens: int | None = None
@@ -34,7 +37,7 @@ class Placement:
         return self.kind if self.unit_tokens is None else f"{self.kind}{self.unit_tokens}"
 
     def unit_pages(self, page_size: int) -> int:
-        """Pages in an allocation unit; SizeError where a unit is no whole number of pages."""
+        """Pages in an allocation unit; SizeError where a unit is not a whole number of pages."""
         unit = self.unit_tokens or page_size
         if unit % page_size:
             raise SizeError(
@@ -45,14 +48,17 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """The physical page of every stored page, and the pages of the pool they lie in."""
+    """The physical page of every stored page, and the size of their pool in pages."""
 
     pages: Tensor  # int32 [stored_pages]
     pool_pages: int
 
 
 def place(placement: Placement, streams: Streams, seed: int, device: Any) -> Placed:
-    """Give every stored page a physical page. The same arguments give the same pages everywhere."""
+    """Give every stored page a physical page; the same arguments give the same pages everywhere.
+
+    SizeError where an allocation unit is not a whole number of pages.
+    """
     import torch
 
     stored = streams.stored_pages
@@ -73,7 +79,7 @@ def place(placement: Placement, streams: Streams, seed: int, device: Any) -> Pla
 
 
 def pool_pages(placement: Placement, streams: Streams) -> int:
-    """Pages of the pool that `place` would need, without placing anything."""
+    """Pages of the pool that `place` would use, without placing anything; SizeError as there."""
     unit_pages = placement.unit_pages(streams.page_size)
     if placement.kind == "block":
         return -(-streams.stored_pages // unit_pages) * unit_pages
@@ -84,7 +90,7 @@ def pool_pages(placement: Placement, streams: Streams) -> int:
 
 
 def _place_blocks(unit_pages: int, stored: int, seed: int, device: Any) -> Placed:
-    """Runs of `unit_pages` in shuffled order; a last, shorter run leaves its unit's rest unused."""
+    """Runs of `unit_pages` in shuffled order; a shorter last run leaves part of its unit unused."""
     import torch
 
     num_units = -(-stored // unit_pages)
@@ -113,7 +119,7 @@ def _place_units(
     capacity: int,
     device: Any,
 ) -> Placed:
-    """Pages of each stream fill its units in order; unit u lies at `slots[u]`."""
+    """Fill each stream's units with its pages in order; unit u lies at `slots[u]`."""
     import numpy as np
     import torch
 

@@ -1,4 +1,4 @@
-"""The sizes of one decode step: what is attended to, how it is paged, in which type."""
+"""The sizes of one decode step: batch, context, heads, page size and type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1}
 KV_LAYOUTS = ("NHD", "HND")
-# Beyond these no GPU holds the pool; they keep a mistyped number from building a table first.
+# No GPU holds a pool beyond these. They refuse a mistyped number before a table is built for it.
 MOST = {
     "batch": 2**16,
     "kv_len": 2**24,
@@ -26,22 +26,22 @@ MOST = {
 }
 MAY_BE_NONE = ("planted_loads", "planted_ns")
 MOST_SEED = 2**63 - 1
-LENGTH_STREAM = 1  # which of a seed's random streams draws the ragged lengths
+LENGTH_STREAM = 1  # the random stream that draws the ragged lengths
 
 
 class SizeError(ValueError):
-    """Sizes, sharing or placement that no cell can have; the message says what would be right."""
+    """Sizes, sharing or placement that no cell can have; the message says what to use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of one decode step (one query token a request).
+    """Sizes of one decode step (one query token per request).
 
-    `kv_len` is the longest context in tokens; `ragged_percent` r draws each length uniformly from
-    [kv_len * (1 - r/100), kv_len]. `table_tokens` pads the page table to that many tokens.
-    `planted_loads` (a tile) and `planted_ns` are work added on purpose, by kernels that can; they
-    change no table and no predicted byte.
-    Raises SizeError, with what would be right, on sizes no kernel could take.
+    `kv_len` is the longest context in tokens. With `ragged_percent` r each length is drawn
+    uniformly from [kv_len * (1 - r/100), kv_len]. `table_tokens` pads the page table to that many
+    tokens. `planted_loads` (per tile) and `planted_ns` are extra work for kernels that support it;
+    they change neither the table nor the predicted bytes. SizeError for sizes that no kernel could
+    take.
     """
 
     batch: int
@@ -67,14 +67,14 @@ class Shape:
             raise SizeError(f"seed {self.seed}: use 0 to {MOST_SEED}")
         if self.q_heads % self.kv_heads:
             raise SizeError(
-                f"{self.q_heads} query heads do not divide among {self.kv_heads} KV heads"
+                f"{self.q_heads} query heads: use a multiple of the {self.kv_heads} KV heads"
             )
         if self.dtype not in DTYPE_BYTES:
             raise SizeError(f"dtype {self.dtype}: use one of {', '.join(DTYPE_BYTES)}")
         if self.kv_layout not in KV_LAYOUTS:
             raise SizeError(f"KV layout {self.kv_layout}: use one of {', '.join(KV_LAYOUTS)}")
         if not 0 <= self.ragged_percent <= 99:
-            raise SizeError(f"ragged by {self.ragged_percent} %: use 0 to 99")
+            raise SizeError(f"ragged percent {self.ragged_percent}: use 0 to 99")
         if self.table_tokens is not None and self.table_tokens > MOST["kv_len"]:
             raise SizeError(f"a table of {self.table_tokens} tokens: use up to {MOST['kv_len']}")
         if self.table_tokens is not None and self.table_tokens < self.kv_len:
@@ -95,19 +95,19 @@ class Shape:
 
     @property
     def token_kv_bytes(self) -> int:
-        """Bytes of one token's K and V over all KV heads."""
+        """Bytes of one token's K and V, over all KV heads."""
         return 2 * self.kv_heads * self.head_dim * DTYPE_BYTES[self.dtype]
 
     @property
     def table_width(self) -> int:
-        """Pages a row of the page table holds."""
+        """Pages per row of the page table."""
         return self.pages(self.table_tokens or self.kv_len)
 
     def pages(self, tokens: int) -> int:
         return ceil(tokens / self.page_size)
 
     def lengths(self) -> np.ndarray:  # int64 [batch]
-        """Context length of each request in tokens; the first request is always the longest."""
+        """Context length of each request in tokens; the first request has the longest."""
         import numpy as np
 
         shortest = ceil(self.kv_len * (100 - self.ragged_percent) / 100)

@@ -1,7 +1,7 @@
-"""Whose tokens: which stored pages each request reads.
+"""Sharing: which stored pages each request reads.
 
-Stored pages belong to streams. Stream 0 is what all requests have in common (possibly empty),
-stream 1 + r is what request r has to itself (possibly empty).
+Stored pages belong to streams. Stream 0 is what all requests have in common, stream 1 + r is what
+only request r reads. Any of them may be empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ PREFIX_GRANULE = 128  # tokens; every common page size divides it
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """`distinct` (each its own), `shared` (all the same), or `prefix` of `percent` in common."""
+    """`distinct` (each request its own tokens), `shared` (all the same) or `prefix`.
+
+    With `prefix`, `percent` of the shortest request is common to all. SizeError for other than 1 to
+    99 per cent.
+    """
 
     kind: str
     percent: int | None = None
@@ -35,7 +39,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Streams:
-    """Tokens stored once, by owner."""
+    """The stored tokens by stream; each is stored once."""
 
     shared_tokens: int
     private_tokens: np.ndarray  # int64 [batch]
@@ -56,7 +60,7 @@ class Streams:
 
     @property
     def first_page(self) -> np.ndarray:  # int64 [1 + batch]
-        """Number of the first stored page of each stream."""
+        """Index of each stream's first stored page."""
         first: np.ndarray = self.pages.cumsum() - self.pages
         return first
 
@@ -70,7 +74,10 @@ class Streams:
 
 
 def share(sharing: Sharing, shape: Shape) -> Streams:
-    """Streams of `shape`; a prefix is that share of the shortest request, in whole 128 tokens."""
+    """Streams of `shape`; a prefix is that share of the shortest request, in runs of 128 tokens.
+
+    SizeError where there is no such prefix.
+    """
     lengths = shape.lengths()
     if sharing.kind == "distinct":
         return Streams(0, lengths, shape.page_size)
@@ -81,7 +88,7 @@ def share(sharing: Sharing, shape: Shape) -> Streams:
 
 
 def prefix_tokens(sharing: Sharing, shape: Shape) -> int:
-    """Tokens of a prefix; SizeError where it is less than a run of 128, or cuts a page."""
+    """Tokens of a prefix; SizeError where it is shorter than a run of 128, or ends inside a page."""
     shortest = int(shape.lengths().min()) if shape.ragged_percent else shape.kv_len
     wanted = shortest * (sharing.percent or 0) / 100
     most = (shortest - 1) // PREFIX_GRANULE * PREFIX_GRANULE  # every tail keeps a token
@@ -93,7 +100,7 @@ def prefix_tokens(sharing: Sharing, shape: Shape) -> int:
         )
     if common % shape.page_size:
         raise SizeError(
-            f"a prefix of {common} tokens is no whole number of pages of {shape.page_size}; "
+            f"a prefix of {common} tokens is not a whole number of pages of {shape.page_size}; "
             f"use a page size that divides {PREFIX_GRANULE}"
         )
     return common

@@ -1,4 +1,4 @@
-"""The page table: for every request, the physical pages that hold its tokens."""
+"""The page table: the physical pages that hold each request's tokens."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class LayoutError(Exception):
-    """A layout that does not hold what its cell promises."""
+    """A page table that breaks a promise of its cell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTable:
-    """Physical pages by request. Entries past a request's last page point at `poison_page`."""
+    """Physical pages of each request. Entries after a request's last page are `poison_page`."""
 
     shape: Shape
     streams: Streams
@@ -43,7 +43,10 @@ class PageTable:
         return -(-self.lengths // self.shape.page_size)
 
     def shortened(self, lengths: np.ndarray) -> PageTable:
-        """The same table for shorter contexts: what a plan must follow and a stale graph misses."""
+        """The same table for shorter contexts, `lengths` int64 [batch] in tokens.
+
+        ValueError where one is longer. Replanning for it shows whether a plan follows the lengths.
+        """
         if (lengths > self.lengths).any():
             raise ValueError("a table can only be shortened")
         kept = _mask(self.shape, -(-lengths // self.shape.page_size), self.pages.device)
@@ -54,7 +57,7 @@ class PageTable:
 def page_table(shape: Shape, streams: Streams, placement: Placement, device: Any) -> PageTable:
     """Build the table of a cell on `device`; the same arguments give the same table everywhere.
 
-    `streams` are those of the shape.
+    `streams` must be those of `shape`. SizeError where the placement does not fit the page size.
     """
     placed = place(placement, streams, shape.seed, device)
     lengths = shape.lengths()
@@ -87,10 +90,10 @@ def _mask(shape: Shape, request_pages: np.ndarray, device: Any) -> Tensor:
 
 
 def check(table: PageTable) -> dict[str, int]:
-    """Prove the table's promises, independently of how it was built; LayoutError otherwise.
+    """Check the table independently of how it was built, and count its parts; else LayoutError.
 
-    Writing each stored page's number into the pool and reading it back through the table shows
-    aliased pages (one number overwrote another) and wrong entries alike.
+    Each stored page's number is written into the pool and read back through the table. This shows
+    both aliased pages (one number overwrote another) and wrong entries.
     """
     import torch
 
@@ -102,14 +105,14 @@ def check(table: PageTable) -> dict[str, int]:
     owner = torch.full((table.pool_pages,), -1, dtype=torch.int32, device=device)
     owner[placed.pages.long()] = torch.arange(stored_count, dtype=torch.int32, device=device)
     if int((owner >= 0).sum()) != stored_count:
-        raise LayoutError("two stored pages lie in the same physical page")
+        raise LayoutError("two stored pages have the same physical page")
     read = owner[table.pages.long()]
     expected = torch.from_numpy(_own_pages(table)).to(device)
     if not torch.equal(read, expected):
         raise LayoutError("a request would read other tokens than its own")
     unused = table.pages[expected < 0]
     if not bool((unused == table.poison_page).all()):
-        raise LayoutError("an unused entry does not point at the poisoned page")
+        raise LayoutError("an unused entry does not point to the poisoned page")
     return {
         "distinct_pages": stored_count,
         "distinct_tokens": int(table.streams.tokens.sum()),
@@ -119,7 +122,7 @@ def check(table: PageTable) -> dict[str, int]:
 
 
 def _own_pages(table: PageTable) -> np.ndarray:  # int32 [batch, table_width]
-    """What `stored_pages` should have given, counted up request by request; -1 where unused."""
+    """What `stored_pages` should have returned, request by request; -1 where unused."""
     expected = np.full((table.shape.batch, table.shape.table_width), -1, dtype=np.int32)
     shared = -(-table.streams.shared_tokens // table.shape.page_size)
     end = shared

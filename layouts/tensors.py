@@ -1,8 +1,8 @@
-"""Tensors of a cell on a device: query, KV pool and index tensors; what is unused is poisoned.
+"""Tensors of a cell on a device: query, KV pool and indices, with poison in unused places.
 
-Values are a function of the token they belong to, not of where it lies: stream and position key
-a counter-based hash. So every placement and page size holds the same tokens on every device, and
-`request_kv` gives a request's keys and values without looking at the page table.
+Values depend on the token, not on its place: a counter-based hash of stream and position makes
+them. So every placement and page size holds the same tokens on every device, and `request_kv`
+returns a request's keys and values without the page table.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 K_STREAM, V_STREAM, Q_STREAM = 4, 5, 6
-TOKEN_KEYS = 2**24  # keys a stream may use; longer contexts do not fit any GPU
+TOKEN_KEYS = 2**24  # keys per stream; longer contexts do not fit any GPU
 CHUNK_ELEMENTS = {"cuda": 2**26, "cpu": 2**22}
 E4M3_NAN = 0x7F  # OCP 8-bit floating point: the only NaN magnitude of E4M3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What a kernel is handed. Pools are None where only planning is measured.
+    """The inputs of a kernel. Query and pools are None where only planning is measured.
 
-    NHD pools are [pages, page_size, kv_heads, head_dim], HND [pages, kv_heads, page_size,
-    head_dim], token-flat ones [slots, kv_heads, head_dim]. K and V have equal strides.
+    NHD pools are [pages, page_size, kv_heads, head_dim], HND pools [pages, kv_heads, page_size,
+    head_dim], token-flat pools [slots, kv_heads, head_dim]. K and V have equal strides.
     """
 
     shape: Shape
@@ -49,7 +49,7 @@ class Batch:
         return self.table.pages.device
 
     def with_lengths(self, lengths: np.ndarray) -> Batch:
-        """The same pool and queries, shorter contexts."""
+        """The same pool and queries with shorter contexts; ValueError where one is longer."""
         table = self.table.shortened(lengths)
         lowered = lower(table, self.lowered.kind)
         return Batch(self.shape, table, lowered, self.q, self.k, self.v)
@@ -63,7 +63,10 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def materialise(table: PageTable, kind: str, *, with_kv: bool = True) -> Batch:
-    """Index tensors, and with `with_kv` the query and the filled, poisoned pools."""
+    """The batch of a table, lowered to `kind`; with `with_kv` also queries and filled pools.
+
+    ValueError for an unknown kind, or a token-flat pool in HND.
+    """
     lowered = lower(table, kind)
     if not with_kv:
         return Batch(table.shape, table, lowered, None, None, None)
@@ -83,7 +86,7 @@ def queries(shape: Shape, device: Any) -> Tensor:  # q_dtype [batch, q_heads, he
 def request_kv(
     table: PageTable, request: int, device: Any
 ) -> tuple[Tensor, Tensor]:  # kv dtype [length, kv_heads, head_dim] each
-    """Keys and values of one request in logical order, made without the page table."""
+    """Keys and values of one request in logical order, computed without the page table."""
     import torch
 
     shape, shared = table.shape, table.streams.shared_tokens
@@ -106,7 +109,7 @@ def pool_bytes(shape: Shape, pool_pages: int) -> int:
 def _values(
     keys: Tensor, heads: int, head_dim: int, seed: int, stream: int
 ) -> Tensor:  # float32 [len(keys), heads, head_dim]
-    """Uniform in (-sqrt 3, sqrt 3), variance 1; one 64-bit hash makes four values."""
+    """Uniform in (-sqrt 3, sqrt 3) with variance 1; one 64-bit hash gives four values."""
     import torch
 
     words = -(-heads * head_dim // 4)
@@ -117,7 +120,7 @@ def _values(
 
 
 def _pool(table: PageTable, stream: int, kind: str) -> Tensor:
-    """One pool, every page poisoned, then the stored pages filled."""
+    """One pool: all pages are poisoned, then the stored pages are filled."""
     import torch
 
     shape, page = table.shape, table.shape.page_size
@@ -141,7 +144,7 @@ def _pool(table: PageTable, stream: int, kind: str) -> Tensor:
 
 
 def _stored_chunks(table: PageTable) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(first stored page, token keys, which of them live) in chunks that bound scratch memory."""
+    """(first stored page, token keys, which keys are live), in chunks that bound scratch memory."""
     import torch
 
     shape, streams, device = table.shape, table.streams, table.pages.device
@@ -161,7 +164,7 @@ def _stored_chunks(table: PageTable) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Integer view: float8 tensors take neither masks nor indexed writes."""
+    """An integer view, because float8 tensors support neither masks nor indexed writes."""
     import torch
 
     return tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.int16)

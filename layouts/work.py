@@ -1,4 +1,4 @@
-"""Work a cell must do, predicted from its layout before it runs."""
+"""The work that a cell must do, predicted from its layout before it runs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ SECTOR_BYTES, WARP_BYTES = 32, 512
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Least work of one call. Bytes count every distinct byte once."""
+    """The least work of one call. Distinct bytes count once, except in `read_kv_bytes`."""
 
     index_entries: int
     distinct_kv_bytes: int
-    read_kv_bytes: int  # what requests read together, shared tokens once a reader
-    read_bytes: int  # distinct KV, index entries and queries: what must come from DRAM when cold
-    compulsory_bytes: int  # the same and the outputs
+    read_kv_bytes: int  # read by all requests together, shared tokens once per reader
+    read_bytes: int  # distinct KV, index entries and queries: read from DRAM when cold
+    compulsory_bytes: int  # read_bytes and the outputs
     flop: int
-    sectors_per_request: float  # of KV loads, 16 bytes a lane
+    sectors_per_request: float  # of KV loads with 16 bytes per lane
 
 
 def predict(shape: Shape, streams: Streams, kind: str) -> Work:
-    """Work of decoding one token a request (2 FLOP a multiply-add, for QK and for PV).
+    """The work of decoding one token per request (2 FLOP per multiply-add, for QK and for PV).
 
-    `streams` are those of the shape, `kind` the lowering that the kernel takes.
+    `streams` must be those of `shape`; `kind` is the lowering that the kernel takes.
     """
     lengths = shape.lengths()
     tokens = int(lengths.sum())
@@ -48,10 +48,10 @@ def predict(shape: Shape, streams: Streams, kind: str) -> Work:
 
 
 def _sectors_per_request(shape: Shape) -> float:
-    """32-byte sectors under a warp's 16-byte loads of KV rows.
+    """32-byte sectors of a warp's 16-byte loads of KV rows.
 
-    A head's row is contiguous wherever its token lies, so placement and page size change nothing:
-    rows of whole sectors give 32 x 16 / 32, others straddle one more.
+    A head's row is contiguous in every placement and page size, so neither changes this. Rows of
+    whole sectors give 32 x 16 / 32; other rows straddle one more.
     """
     row_bytes = shape.head_dim * DTYPE_BYTES[shape.dtype]
     rows = WARP_BYTES / row_bytes

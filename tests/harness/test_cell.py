@@ -182,7 +182,7 @@ WRONG = (
     ("tritontile_shared_p16_y1000001", "planted_ns is 1000001", "use 0 to 1000000"),
     ("tritontile_shared_p16_x8_x9", "x9 gives planted loads", "second time"),
     ("tritontile_shared_p16_x", "unknown word x", "did you mean x8?"),
-    ("xqa_shared_p16_r100", "ragged by 100 %", "use 0 to 99"),
+    ("xqa_shared_p16_r100", "ragged percent 100", "use 0 to 99"),
     # Placements and tables that do not fit.
     ("xqa_shared_block24_p16", "block24", "multiple of the page size 16"),
     ("xqa_shared_churned8_p16", "churned8", "multiple of the page size 16"),
