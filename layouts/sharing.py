@@ -88,7 +88,7 @@ def share(sharing: Sharing, shape: Shape) -> Streams:
 
 
 def prefix_tokens(sharing: Sharing, shape: Shape) -> int:
-    """Tokens of a prefix; SizeError where it is shorter than a run of 128, or ends inside a page."""
+    """Tokens of a prefix; SizeError where it is shorter than 128 tokens or ends inside a page."""
     shortest = int(shape.lengths().min()) if shape.ragged_percent else shape.kv_len
     wanted = shortest * (sharing.percent or 0) / 100
     most = (shortest - 1) // PREFIX_GRANULE * PREFIX_GRANULE  # every tail keeps a token

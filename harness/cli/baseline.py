@@ -25,11 +25,11 @@ from pagebench.harness.errors import UserError
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.show.text import plural
 
-group = typer.Typer(help="Counts that must not change: save them, or check against them.")
-Baseline = Annotated[Path, typer.Argument(help="the baseline", metavar="FILE")]
+group = typer.Typer(help="Save counts that must not change, or check cells against them.")
+Baseline = Annotated[Path, typer.Argument(help="the baseline file", metavar="FILE")]
 Recorded = Annotated[
     list[Path] | None,
-    typer.Option("--counters", help="results files with counters, instead of counting"),
+    typer.Option("--counters", help="read counters from results files instead of counting"),
 ]
 
 
@@ -44,13 +44,13 @@ def save(
     device: DeviceName = "auto",
     kernel: KernelFile = None,
 ) -> int:
-    """Write the exact counts of cells, which are counted for it or read with --counters."""
+    """Write the exact counts of cells, counted now or read with --counters."""
     here = device_and_kernel(device, kernel)
     baseline.check_place(file)
     request = Request(here, launches, kernel_file=kernel)
     records, has_lost = _records(names, suite, counters, out, request)
     if has_lost:
-        say(f"{file}: not written, for not every cell was counted")
+        say(f"{file}: not written: some cells were not counted")
         return 1
     say(f"{plural(baseline.save(file, records), 'kernel')} in {file}")
     return 0
@@ -75,7 +75,7 @@ def check(
     for line in changed:
         say(line)
     if not changed and not has_lost:
-        say(f"every count is that of {file}")
+        say(f"every count equals that of {file}")
     return int(bool(changed) or has_lost)
 
 
@@ -86,13 +86,13 @@ def _records(
     out: Path | None,
     request: Request,
 ) -> tuple[list[Counters], bool]:
-    """Counters of the wanted cells, counted or of `files`, and whether cells were lost."""
+    """Counters of the wanted cells, counted now or read from `files`; whether cells were lost."""
     if not files:
         counted = count_cells(names, suite, out, request)
         say(f"{plural(len(counted.records), 'record')} in {counted.path}")
         return counted.records, counted.has_lost
     if out:
-        raise UserError("--counters reads what was counted already: without --out")
+        raise UserError("--counters reads counts and writes no records: leave out --out")
     if not names and not suite:
         return baseline.counted_before(files), False
     asked = wanted(names, suite)

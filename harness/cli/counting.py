@@ -45,8 +45,8 @@ from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
 
 IMPORT = "without one, `pagebench import FILE` reads what was counted elsewhere"
-Launches = Annotated[int, typer.Option(min=2, help="times every cell is counted")]
-# Options of before, each now a command of its own.
+Launches = Annotated[int, typer.Option(min=2, help="how many times to count each cell")]
+# Former options, each now a separate command.
 OldImport = Annotated[Path | None, typer.Option("--import", hidden=True)]
 OldAudit = Annotated[bool, typer.Option("--audit", hidden=True)]
 OldSave = Annotated[Path | None, typer.Option("--save-baseline", hidden=True)]
@@ -60,11 +60,11 @@ def profile(
     names: Names = None,
     suite: SuiteName = None,
     out: Out = None,
-    keep: Annotated[Path | None, typer.Option(help="keep ncu's report for its own window")] = None,
+    keep: Annotated[Path | None, typer.Option(help="save ncu's report, to open in ncu-ui")] = None,
     launches: Launches = 2,
-    l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
+    l2: Annotated[str, typer.Option(help="L2 before each call: cold or warm")] = "cold",
     single_pass: Annotated[
-        bool, typer.Option("--single-pass", help="groups of one pass, a process each")
+        bool, typer.Option("--single-pass", help="count groups of one pass, a process for each")
     ] = False,
     device: DeviceName = "auto",
     kernel: KernelFile = None,
@@ -74,7 +74,7 @@ def profile(
     save_baseline: OldSave = None,
     check_baseline: OldCheck = None,
 ) -> int:
-    """Count cells' device work under Nsight Compute. Durations under a profiler are no timings."""
+    """Count cells' device work under Nsight Compute. Durations under a profiler are not timings."""
     old = ("--save-baseline", save_baseline, "save"), ("--check-baseline", check_baseline, "check")
     words = _words(names, suite)
     if import_:
@@ -93,7 +93,7 @@ def profile(
 
 
 def _words(names: Sequence[str] | None, suite: str | None) -> list[str]:
-    """Which cells were asked for, as on the command line."""
+    """The wanted cells, as on the command line."""
     return [*(names or ()), *(("--suite", suite) if suite else ())]
 
 
@@ -104,7 +104,7 @@ def _renamed(option: str, *words: object) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted, whether cells were lost, and the results file that it is in."""
+    """The records, whether cells were lost, and the results file that holds the records."""
 
     records: list[Counters]
     has_lost: bool
@@ -119,7 +119,11 @@ def count_cells(
     *,
     single_pass: bool = False,
 ) -> Counted:
-    """Count the wanted cells that run here, less what is not to be trusted, into a results file."""
+    """Count the wanted cells that run here and append the records to a results file.
+
+    Counters that the newest calibration found wrong are left out. UserError where nothing can be
+    counted.
+    """
     cells = _countable(names, suite, request.device)
     path = results_path(out)
     count = profile_single_pass if single_pass else profile_passes
@@ -129,7 +133,7 @@ def count_cells(
 
 
 def _countable(names: list[str] | None, suite: str | None, here: Device) -> tuple[Cell, ...]:
-    """The wanted cells that run here; UserError if one named outright cannot, or none is named."""
+    """The wanted cells that run here; UserError if a named cell cannot run, or none can."""
     if not names and not suite:
         raise UserError("name a cell or a suite; `pagebench import FILE` reads a report")
     asked = wanted(names, suite)
@@ -163,12 +167,12 @@ def _print_counters(records: Sequence[Counters], path: Path, as_json: bool) -> N
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="a raw CSV page or .ncu-rep", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="a raw CSV page or an .ncu-rep", metavar="FILE")],
     out: Out = None,
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Counters of a page or report that Nsight Compute made elsewhere, of every cell in it."""
+    """Read the counters of all cells in a page or report that Nsight Compute made elsewhere."""
     add_kernel(kernel)
     path = results_path(out)
     records = import_file(file)
@@ -205,7 +209,7 @@ def audit(
         print(f"{plural(len(audits), 'record')} in {path}")
     left = [each.cell for each in audits if not each.is_flushed]
     for cell in left:
-        say(f"{cell}: the flush leaves it in L2")
+        say(f"{cell}: the flush does not evict it from L2")
     return int(bool(left) or len(audits) < len(cells))
 
 
@@ -215,7 +219,7 @@ def audit(
 def print_counted(
     counted: Sequence[Counters], timings: Sequence[Timing], as_json: bool, markdown: bool
 ) -> None:
-    """Stored counters as a table, or as JSON, with what is predicted of them today."""
+    """Print stored counters as a table or as JSON, beside what today's formulas predict."""
     records = list(map(anew, counted))
     if as_json:
         print_json(map(counters_json, records))

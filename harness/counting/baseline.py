@@ -1,4 +1,4 @@
-"""Load-count baselines: counts compared exactly, for they carry none of timing's noise."""
+"""Load-count baselines: counts are compared exactly, because they have no noise as timings do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pagebench.profiles.metrics import METRICS
 BASELINE_SCHEMA = 1
 COUNTS = tuple(metric.name for metric in METRICS if metric.kind == "count")
 REMEDY = "pagebench baseline save makes one"
-Counts = Mapping[str, Mapping[str, float]]  # by `chip cell kernel-symbol`, then by counter
+Counts = Mapping[str, Mapping[str, float]]  # by `chip cell kernel-symbol`, then by counter name
 
 
 def counts_of(records: Iterable[Counters]) -> dict[str, dict[str, float]]:
-    """Stable counts by `chip cell kernel-symbol`: what a baseline holds.
+    """Stable counts by `chip cell kernel-symbol`, as a baseline holds them.
 
-    A kernel of a name that the call ran before bears its number, ` #2`.
+    Where a call runs several kernels of one name, the second has ` #2` after its name, and so on.
     """
     found = {}
     for record in records:
@@ -37,7 +37,7 @@ def counts_of(records: Iterable[Counters]) -> dict[str, dict[str, float]]:
 
 
 def _repeated(kernel: Kernel) -> dict[str, float]:
-    """Counts that were counted more than once, and equal each time."""
+    """Counts that had the same value in two launches or more."""
     return {
         name: values[0]
         for name, values in kernel.values.items()
@@ -48,9 +48,9 @@ def _repeated(kernel: Kernel) -> dict[str, float]:
 def counted_before(
     files: Sequence[Path], cells: Sequence[Cell] | None = None, *, all_of: Sequence[Cell] = ()
 ) -> list[Counters]:
-    """The newest counters of each chip and cell in results files, of those `cells` alone if given.
+    """The newest counters of each chip and cell in results files, only of `cells` if given.
 
-    UserError where there are none, or one of `all_of` has none.
+    UserError where there are none, or none of one of the cells in `all_of`.
     """
     newest = {(each.how.chip, each.cell): each for each in store.read(files, Counters).of(Counters)}
     wanted = None if cells is None else {cell.name for cell in cells}
@@ -66,17 +66,20 @@ def counted_before(
 
 
 def save(path: Path, records: Iterable[Counters]) -> int:
-    """Write the baseline; returns how many kernels it holds. UserError where no count repeats."""
+    """Write the baseline and return how many kernels it holds.
+
+    UserError where no count repeats or the file cannot be written.
+    """
     counts = counts_of(records)
     if not any(counts.values()):
-        raise UserError(f"{path}: not written, for no count was counted twice and repeats")
+        raise UserError(f"{path}: not written: no counter had the same value in two launches")
     text = json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n"
     _write_whole(path, text)
     return len(counts)
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """All of it or nothing: a full disk must not cost the baseline that was there."""
+    """Write all or nothing, so that a full disk does not destroy the old baseline."""
     make_folder_of(path)
     part = _part(path)
     with file_errors(path):
@@ -88,29 +91,29 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def _part(path: Path) -> Path:
-    """Where a baseline is written before it takes its place; a link stays one."""
+    """The temporary file that then replaces the baseline; a symbolic link is kept."""
     path = path.resolve()
     return path.with_name(f"{path.name}.part")
 
 
 def check_place(path: Path) -> None:
-    """UserError where a baseline could not be written there: before anything is counted."""
+    """UserError where a baseline cannot be written there; called before anything is counted."""
     for each in (path, _part(path)):
         check_writable(each)
 
 
 def load(path: Path) -> Counts:
-    """Counts by kernel of a baseline file; UserError if it is none."""
+    """The counts of a baseline file, by kernel; StoreError if it cannot be read."""
     try:
         baseline = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; {REMEDY}") from error
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is no baseline; {REMEDY}") from error
+        raise StoreError(f"{path} is not a baseline; {REMEDY}") from error
     schema = baseline.get("schema") if isinstance(baseline, dict) else None
     counts = baseline.get("counts") if schema == BASELINE_SCHEMA else None
     if not _is_counts(counts):
-        raise StoreError(f"{path} is no baseline of schema {BASELINE_SCHEMA}; {REMEDY}")
+        raise StoreError(f"{path} is not a baseline of schema {BASELINE_SCHEMA}; {REMEDY}")
     assert isinstance(counts, dict)
     return counts
 
@@ -127,16 +130,16 @@ def _is_counts(counts: object) -> bool:
 
 
 def changes(kept: Counts, records: Sequence[Counters]) -> list[str]:
-    """What differs from the baseline, a line each; UserError where there is nothing to compare.
+    """One line for each change from the baseline; UserError where there is nothing to compare.
 
-    Of a cell that was counted every kernel and every count of the baseline must be there again: one
-    that is missing, or no longer repeats, is a change.
+    A counted cell must have every kernel and every count that the baseline has of it: one that is
+    missing, or no longer repeats, is a change.
     """
     now = counts_of(records)
     places = {(record.how.chip, record.cell) for record in records}
     held = {key: counts for key, counts in kept.items() if _place(key) in places}
     if not any(held.values()) and not now.keys() - held.keys():
-        raise UserError("the baseline holds no count of what was counted")
+        raise UserError("the baseline holds no count of these cells: save a baseline of them")
     changed = [
         f"{key}: {change}"
         for key in held.keys() & now.keys()
@@ -148,7 +151,7 @@ def changes(kept: Counts, records: Sequence[Counters]) -> list[str]:
 
 
 def _place(key: str) -> tuple[str, ...]:
-    """Chip and cell of a key, neither of which has a space."""
+    """Chip and cell of a key; neither contains a space."""
     return tuple(key.split(" ", 2)[:2])
 
 

@@ -1,4 +1,4 @@
-"""Counters records of pages that ncu made elsewhere: a raw CSV page, or a report of its own."""
+"""Import counters that ncu counted elsewhere, from a raw CSV page or a report."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pagebench.profiles.metrics import chip_of, names_on
 from pagebench.profiles.ncu_page import EXPORT
 from pagebench.profiles.ncu_report import csv_page
 
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how a file begins that a shell of Windows wrote
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the first bytes of a file that a Windows shell wrote
 
 
 def import_file(path: Path) -> list[Counters]:
-    """Counters of a raw CSV page or an .ncu-rep; UserError, one line that begins with the file."""
+    """Counters of a raw CSV page or an .ncu-rep; UserError, with the file, where it has none."""
     with as_user_error(UserError, *COMPLAINTS, prefix=f"{path}: "):
         return imported(_page(path))
 
 
 def _page(path: Path) -> str:
-    """The raw CSV page of a file: itself, or what ncu exports of a report."""
+    """The raw CSV page of a file: the file itself, or ncu's export of a report."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -39,25 +39,23 @@ def _page(path: Path) -> str:
     encoding = "utf-16" if content.startswith(UTF_16) else "utf-8-sig"
     text = content.decode(encoding, errors="replace")
     if "\0" in text:
-        raise UserError(
-            f"this is no text: a report is named .ncu-rep, and a page is what you {EXPORT}"
-        )
+        raise UserError(f"not a text file: give a report the suffix .ncu-rep; for a page {EXPORT}")
     return text
 
 
 @as_user_error(*COMPLAINTS)
 def imported(text: str) -> list[Counters]:
-    """Counters of a raw CSV page; its NVTX ranges name the cells. UserError says what is wrong.
+    """Counters of a raw CSV page, whose NVTX ranges name the cells; UserError says what is wrong.
 
-    What a page cannot say is not there: the resolved kernel, so no LDG is predicted, and which
-    kernels the adapter would have promised.
+    A page does not contain the resolved kernel, so no LDG is predicted, nor the kernels that the
+    adapter promised, so they are not checked.
     """
     capability = _capability(text)
     chip = chip_of(capability)
     rows = ncu_page.parse(text, names_on(chip))
     cells = dict.fromkeys(cell for row in rows for cell in _cells_in(row.range_name))
     if not cells:
-        raise UserError("no NVTX range here bears a cell's name: profile with `pagebench profile`")
+        raise UserError("no NVTX range has a cell's name: profile with `pagebench profile`")
     environment = Environment(capability=capability)
     records = []
     for cell in cells:
@@ -78,7 +76,7 @@ def _capability(text: str) -> tuple[int, int]:
 
 
 def _cells_in(range_name: str) -> Iterator[Cell]:
-    """Cells whose canonical name stands in the name of a range, among other words."""
+    """Cells whose canonical name is a word in the name of a range."""
     for word in re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", range_name):
         try:
             cell = Cell.parse(word)

@@ -1,4 +1,4 @@
-"""From rows of an ncu page to a cell's counters: kernels, launch by launch, and the prediction."""
+"""From rows of an ncu page to a cell's counters: its kernels, their launches, the prediction."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pagebench.profiles.ncu_page import rows_of
 def counters_of(
     cell: Cell, rows: Sequence[KernelRow], said: Called, how: How, environment: Environment
 ) -> Counters:
-    """The counters of one cell, from rows of a page that may hold others too.
+    """The counters of one cell, from rows of a page that may hold other cells too.
 
-    CountError where its calls differ, or ran other kernels than the process `said` that they would.
+    CountError where its calls differ, or ran other kernels than its process promised in `said`.
+    UserError where the kernel does not load.
     """
     calls = by_call(rows_of(rows, cell.name), how.launches)
     expect(calls, said.symbols)
@@ -35,7 +36,7 @@ def counters_of(
 
 
 def kernel_of(launches: Sequence[KernelRow]) -> Kernel:
-    """One kernel of the call: what its launches have in common, and their values side by side."""
+    """One kernel of the call: what its launches share, and one value per launch of each counter."""
     first = launches[0]
     return Kernel(
         symbol=first.symbol,

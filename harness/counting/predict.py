@@ -1,4 +1,4 @@
-"""What the counters of a cell should show, by its layout and its kernel's source."""
+"""What the counters of a cell should show, according to its layout and its kernel's source."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Resolved = Mapping[str, str | int | float | bool]
 def predict_counters(
     cell: Cell, resolved: Resolved, environment: Environment, how: How | None = None
 ) -> PredictedCounters:
-    """What the counters should show, from the layout and, for a known GPU, kernel source.
+    """What the counters should show, from the layout and, for a known GPU, the kernel's source.
 
-    Counted with ncu's cache control, which is its default, a merge kernel too begins cold.
-    UserError where the kernel does not load.
+    With ncu's cache control `all`, its default, a merge kernel also begins cold and reads its
+    partials from DRAM. UserError where the kernel does not load.
     """
     shape = cell.shape
     work = predict(shape, share(cell.sharing, shape), _adapter(cell).lowering(shape))
@@ -49,7 +49,7 @@ def _adapter(cell: Cell) -> Adapter:
 def _loads(
     cell: Cell, resolved: Resolved, capability: tuple[int, int] | None
 ) -> tuple[Loads, str | None]:
-    """What the kernel's source says, or why its formula fails: that must cost no count."""
+    """Loads by the kernel's source, or why its formula fails, which must not lose the counts."""
     try:
         return loads_of(cell.kernel, cell.shape, resolved, capability), None
     except KernelError as error:
@@ -57,9 +57,9 @@ def _loads(
 
 
 def anew(counters: Counters) -> Counters:
-    """The record under today's formulas, which may be better than its own.
+    """The record with the prediction of today's formulas, which may be better than its own.
 
-    One of a kernel that is not registered here keeps its prediction.
+    A record of a kernel that is not registered here keeps its prediction.
     """
     if counters.axes.kernel not in kernel_names():
         return counters

@@ -1,4 +1,4 @@
-"""One profiled process: ncu runs it, and what it and ncu say becomes rows, words, or the reason."""
+"""One profiled process: run it under ncu, and turn what both print into rows or a reason."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from pagebench.profiles import ncu, ncu_page
 from pagebench.profiles.counters import KernelRow
 from pagebench.profiles.ncu import NcuError, Setting
 
-GRACE_S = 5  # in which ncu must end after it was asked to
+GRACE_S = 5  # how long ncu may take to end after a signal
 PROFILING = re.compile(r'==PROF== Profiling "([^"]+)".*?(\d+) pass')
 MOST_SAID = 300  # characters of a complaint
 
 
 class ProcessDied(NcuError):
-    """The profiled process ended with an error of its own; `told` is what it said before.
+    """The profiled process failed; `told` is what it reported before, by cell.
 
-    `silent` where it died without words, and only ncu says that it did.
+    It is `silent` if the process printed nothing and only ncu reports the failure.
     """
 
     def __init__(self, reason: str, told: Mapping[str, Called], *, silent: bool = False) -> None:
@@ -41,7 +41,7 @@ class ProcessDied(NcuError):
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """Kernels that ran between profiler start and stop, and by cell what the process said."""
+    """Kernels that ran between profiler start and stop, and what the process reported, by cell."""
 
     rows: Sequence[KernelRow]
     told: Mapping[str, Called]
@@ -56,10 +56,10 @@ def profiled(
     cells: Sequence[str] = (),
     keep: Path | None = None,
 ) -> Profiled:
-    """Run `child` under ncu. `names` are the counters, ours to ncu's.
+    """Run the command `child` under ncu. `names` maps our names of the counters to ncu's.
 
-    There are no rows where all the `cells` failed. `keep` is where the report is copied to.
-    NcuError where there are no counters, ProcessDied if the child is why.
+    There are no rows where all `cells` failed. `keep` is the file to copy the report to. NcuError
+    where there are no counters: ProcessDied if the child is the cause.
     """
     tool = ncu.find_ncu()
     with tempfile.TemporaryDirectory() as scratch:
@@ -77,7 +77,7 @@ def profiled(
 
 
 def _keep(report: Path, keep: Path, progress: Progress) -> None:
-    """Copy the report; what was counted stands where that fails."""
+    """Copy the report; if that fails, say so and keep the counters."""
     try:
         shutil.copyfile(report, keep)
     except OSError as error:
@@ -88,7 +88,7 @@ def _keep(report: Path, keep: Path, progress: Progress) -> None:
 
 
 def _run(words: Sequence[str], progress: Progress) -> tuple[int, list[str]]:
-    """Run ncu and pass on what it is profiling: its exit status, and what it and the child said."""
+    """Run ncu and report its progress; returns its exit status and all lines printed."""
     lines = []
     process = subprocess.Popen(
         words,
@@ -112,7 +112,7 @@ def _run(words: Sequence[str], progress: Progress) -> tuple[int, list[str]]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End ncu and what it profiles, which are a process group of their own."""
+    """End ncu and the process that it profiles, which form one process group."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)
@@ -127,14 +127,14 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _told(lines: Sequence[str]) -> Iterator[Called]:
-    """What the child said of each cell."""
+    """What the child reported of each cell."""
     for value in map(_json, lines):
         if value and "cell" in value:
             yield msgspec.convert(value, Called)
 
 
 def _json(line: str) -> dict[str, Any] | None:
-    """A line of the child's; None for other words, and for a line that its death cut off."""
+    """The JSON object in a line of the child; None for other lines and lines cut off by its end."""
     try:
         value = json.loads(line) if line.startswith("{") else None
     except ValueError:
@@ -143,9 +143,9 @@ def _json(line: str) -> dict[str, Any] | None:
 
 
 def _trouble(lines: Sequence[str], told: Mapping[str, Called]) -> NcuError:
-    """Why there are no counters, in one line: what ncu complains of, or the child's end.
+    """Why there are no counters, in one line: ncu's complaint, or how the child ended.
 
-    That ncu saw no kernel follows from either, and is said where there is neither.
+    ncu's complaint that it saw no kernel follows from both, so it is used only without them.
     """
     passed_over = ("==PROF==", '{"cell"')
     said = [line.strip() for line in lines if line.strip() and not line.startswith(passed_over)]

@@ -1,4 +1,4 @@
-"""Cells under Nsight Compute: counters records of them, a profiled process for all that it can."""
+"""Count cells under Nsight Compute, as many in one profiled process as it can take."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from pagebench.profiles.counters import CountError
 from pagebench.profiles.metrics import SINGLE_PASS, ChipError, chip_of, names_on
 from pagebench.profiles.ncu import NcuError, Setting, find_ncu, ncu_version
 
-LAUNCHES = 2  # every cell is counted twice: what does not repeat is not used
-COMPLAINTS = (NcuError, CountError, ChipError)  # of profiles: for users, with a remedy each
+LAUNCHES = 2  # every cell is counted twice: counters that do not repeat are not used
+COMPLAINTS = (NcuError, CountError, ChipError)  # errors of `profiles`, with texts for users
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How cells are to be counted: `l2` is the cache's state before each of their `launches`.
+    """How to count cells: `l2` is the state of the cache before each of their `launches`.
 
-    `keep` is where ncu's report of the first process that counted is copied to.
+    `keep` is the file to copy ncu's report to, that of the first process that counted.
     """
 
     device: Device
@@ -44,16 +44,15 @@ class Request:
 
 @as_user_error(*COMPLAINTS)
 def profile(cells: Sequence[Cell], request: Request, progress: Progress) -> list[Counters]:
-    """All counters of the cells. UserError says what to do.
+    """All counters of the cells. UserError, with a remedy, where nothing can be counted.
 
-    A cell that failed, or whose kernels are not those it promised, costs its own record alone:
-    `progress` is told why. What a cell that broke the device or killed the process took with it is
-    counted in another process.
+    A cell that failed, or ran other kernels than it promised, loses only its own record, and
+    `progress` reports why. Cells lost because another cell broke the device or killed the process
+    are counted in another process.
     """
     if request.l2 == "warm":
         raise UserError(
-            "ncu flushes the caches before each of the card's passes, so no cell is warm: add "
-            "--single-pass"
+            "ncu flushes the caches before each pass, so no cell can be warm: add --single-pass"
         )
     asked = replace(request, keep=_report_path(request.keep))
     return _Count(asked, Setting(), progress).of(cells)
@@ -66,13 +65,14 @@ def profile_single_pass(
     progress: Progress,
     groups: Sequence[str] = tuple(SINGLE_PASS),
 ) -> list[Counters]:
-    """Counters in groups that need one pass, a process each: nothing is saved, restored, replayed.
+    """Counters in groups of one pass, one process per group: nothing is saved or replayed.
 
-    Caches are as the cell's own preparation leaves them. The records of the groups become one; a
-    cell that failed in any of them has none. UserError says what to do.
+    The caches are as the cell's own preparation leaves them. The groups of a cell become one
+    record; a cell that failed in any of them has none. UserError, with a remedy, where nothing can
+    be counted or a group needs more than one pass.
     """
     if request.keep:
-        raise UserError("--keep keeps the one report of a card: without --single-pass")
+        raise UserError("--keep saves one report of all counters: leave out --single-pass")
     parts = defaultdict[str, list[Counters]](list)
     for group in groups:
         setting = Setting(cold=False, metrics=SINGLE_PASS[group])
@@ -84,7 +84,7 @@ def profile_single_pass(
 
 
 def _report_path(keep: Path | None) -> Path | None:
-    """Where the report is kept, with ncu's suffix; UserError now, and not after counting."""
+    """The report's file, with ncu's suffix; UserError before counting if it is not writable."""
     if keep is None:
         return None
     if keep.suffix != ".ncu-rep":
@@ -98,13 +98,13 @@ def _report_path(keep: Path | None) -> Path | None:
 
 
 class _Count:
-    """Cells counted in one setting of ncu's, in as many processes as it takes."""
+    """Counts cells with one setting of ncu, in as many processes as it takes."""
 
     def __init__(self, request: Request, setting: Setting, progress: Progress) -> None:
         device = request.device
         if device.kind != "cuda" or device.capability is None:
             raise UserError(
-                "counters need an NVIDIA GPU; `pagebench import FILE` reads what was made elsewhere"
+                "counters need an NVIDIA GPU; `pagebench import FILE` reads a report from elsewhere"
             )
         chip = chip_of(device.capability)
         self._request, self._setting, self._progress = request, setting, progress
@@ -121,7 +121,7 @@ class _Count:
         self._environment = environment(device)
 
     def of(self, cells: Sequence[Cell]) -> list[Counters]:
-        """The records of those that could be counted. NcuError where no process counts any."""
+        """The records of the cells that could be counted. NcuError where no process counts any."""
         counted, left = list[Counters](), list(cells)
         keep, before = self._request.keep, None
         while left:
@@ -138,7 +138,7 @@ class _Count:
             seconds = round(perf_counter() - began, 2)
             how = structs.replace(self._how, elapsed_s=seconds, cells=len(left))  # of this process
             counted += self._records(left, process, how)
-            # The first cell of a process is never lost, so fewer are left each time.
+            # Each process takes at least its first cell, so fewer are left every time.
             left = [cell for cell in left[1:] if _is_lost(process.told.get(cell.name))]
             keep = None if process.rows else keep
         return counted
@@ -165,7 +165,7 @@ class _Count:
 
 
 def ncu_text() -> str:
-    """The version of the ncu on the PATH, 2025.3.1; NcuError where there is none."""
+    """The version of the ncu on the PATH, as 2025.3.1; NcuError where there is none."""
     return ".".join(map(str, ncu_version(find_ncu())))
 
 
@@ -182,11 +182,10 @@ def _child(cells: Sequence[str], request: Request) -> list[str]:
 
 
 def _culprit(cells: Sequence[Cell], error: NcuError, before: NcuError | None) -> Cell | None:
-    """What ended the process: the first cell it said nothing of, or else one that crashed, for
-    what that left behind.
+    """The cell that ended the process: the first without a report, else the first that crashed.
 
-    None where no cell is to blame: ncu's own trouble, or twice the same words before any cell's,
-    for a cell that kills its process dies without words.
+    None where no cell is to blame: ncu's own trouble, or the same message twice before any cell
+    reported, since a cell that kills its process leaves no message.
     """
     if not isinstance(error, ProcessDied):
         return None
@@ -198,7 +197,7 @@ def _culprit(cells: Sequence[Cell], error: NcuError, before: NcuError | None) ->
 
 
 def _blamed(culprit: Cell | None, cells: Sequence[Cell], error: NcuError) -> str:
-    """A line of what was lost, and why: in the cell's own words where it had any."""
+    """A line that says what was lost and why, with the cell's own reason where it gave one."""
     if culprit is None:
         return f"not counted: {', '.join(cell.name for cell in cells)}: {error}"
     said = error.told.get(culprit.name) if isinstance(error, ProcessDied) else None
@@ -206,13 +205,13 @@ def _blamed(culprit: Cell | None, cells: Sequence[Cell], error: NcuError) -> str
 
 
 def _is_lost(said: Called | None) -> bool:
-    """Whether another cell took it down: then it is counted again."""
+    """Whether another cell broke it: then it is counted again."""
     return said is not None and said.status == "lost"
 
 
 def _failed(cell: Cell, said: Called | None) -> str:
     if said is None:
-        return f"lost: {cell.name}: the process said nothing of it"
+        return f"lost: {cell.name}: the process reported nothing about it"
     again = "; counting it again" if _is_lost(said) else ""
     return f"{said.status}: {cell.name}: {said.reason}{again}"
 
@@ -221,15 +220,15 @@ def _failed(cell: Cell, said: Called | None) -> str:
 
 
 def _refuse_replay(counted: Counters, group: str) -> None:
-    """With more than one pass the later ones would find the caches of those before."""
+    """UserError for more than one pass: later passes would find the caches of earlier ones."""
     passes = {kernel.passes for kernel in counted.kernels}
     if passes != {1}:
         taken = ", ".join(map(str, sorted(passes, key=str)))
-        raise UserError(f"the counters of {group} took {taken} passes here and not one")
+        raise UserError(f"the counters of {group} took {taken} passes here, not one")
 
 
 def _are_alike(parts: Sequence[Counters], progress: Progress) -> bool:
-    """Whether the same kernels ran in every group: where not, `progress` is told."""
+    """Whether the same kernels ran in every group; if not, `progress` reports it."""
     alike = len({tuple(kernel.symbol for kernel in part.kernels) for part in parts}) == 1
     if not alike:
         progress(f"wrong: {parts[0].cell}: its groups of counters ran different kernels")
@@ -237,7 +236,7 @@ def _are_alike(parts: Sequence[Counters], progress: Progress) -> bool:
 
 
 def _merged(parts: Sequence[Counters]) -> Counters:
-    """The groups of one cell as one record; `elapsed_s` is of all their processes."""
+    """The groups of one cell as one record; `elapsed_s` is the sum over their processes."""
     first = parts[0]
     seconds = round(sum(part.how.elapsed_s or 0 for part in parts), 2)
     return structs.replace(

@@ -1,4 +1,4 @@
-"""Which counters may be built on: the newest calibration of a GPU and ncu says."""
+"""Which counters to trust, according to the newest calibration of a GPU and ncu."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CALIBRATIONS = Path("runs/calibration.jsonl")
 def newest(
     gpu: str | None, ncu: str | None, files: Sequence[Path] = (CALIBRATIONS,)
 ) -> Calibration | None:
-    """The newest calibration of that GPU model and ncu version, if there is one.
+    """The newest calibration of that GPU model and ncu version, or None.
 
-    Records that are damaged, or of another pagebench, are passed over.
+    Records that are damaged, or of another version of pagebench, are skipped.
     """
     found = store.read_whole([path for path in files if path.exists()], Calibration)
     mine = [each for each in found if (each.gpu, each.ncu) == (gpu, ncu)]
@@ -32,15 +32,18 @@ def newest(
 
 
 def calibration_of(environment: Environment, how: How, progress: Progress) -> Calibration | None:
-    """The newest that holds for what was counted so; `progress` is told where there is none."""
+    """The newest calibration for that GPU and ncu, or None, which `progress` reports."""
     found = newest(environment.gpu, how.ncu)
     if found is None:
-        progress("counters are not calibrated on this GPU and ncu: pagebench calibrate")
+        progress("counters are not calibrated on this GPU and ncu: run pagebench calibrate")
     return found
 
 
 def without_distrusted(counted: Sequence[Counters], progress: Progress) -> list[Counters]:
-    """Less what the newest calibration found wrong. All are of one GPU and one ncu."""
+    """The records without counters that the newest calibration found wrong.
+
+    All records must be of one GPU and one ncu.
+    """
     if not counted:
         return []
     calibration = calibration_of(counted[0].environment, counted[0].how, progress)
@@ -53,8 +56,8 @@ def without_distrusted(counted: Sequence[Counters], progress: Progress) -> list[
 def counted_and_trusted(
     cells: Sequence[Cell], device: Device, progress: Progress
 ) -> list[Counters]:
-    """All counters of the cells, less those that the newest calibration found wrong.
+    """All counters of the cells, without those that the newest calibration found wrong.
 
-    UserError says what to do.
+    UserError, with a remedy, where they cannot be counted.
     """
     return without_distrusted(profile(cells, Request(device), progress), progress)

@@ -77,9 +77,9 @@ def test_an_old_spelling_is_not_offered() -> None:
         (["baseline", "save", "b.json", NAME, "--device", "cpu"], "counting needs an NVIDIA GPU"),
         (["baseline", "save", "b.json"], "name a cell or a suite"),
         (["baseline", "check", "none.json", NAME], "none.json: No such file"),
-        (["baseline", "check", "/dev/null", NAME], "/dev/null is no baseline"),
+        (["baseline", "check", "/dev/null", NAME], "/dev/null is not a baseline"),
         (["baseline", "save", "b.json", "--counters", "none.jsonl"], "none.jsonl: No such file"),
-        (["baseline", "save", "b.json", "--counters", COUNTERS, "--out", "x"], "without --out"),
+        (["baseline", "save", "b.json", "--counters", COUNTERS, "--out", "x"], "leave out --out"),
         (
             ["baseline", "save", "b.json", "xqa_shared_p16_b3", "--counters", COUNTERS],
             "no counters of xqa_shared_p16_b3 in ",
@@ -177,7 +177,7 @@ def test_the_audit_says_of_which_cell_the_flush_leaves_something_in_l2(
     said = capsys.readouterr()
     words = f"{NAME}: DRAM reads {share:.1%} of the distinct bytes after the flush, {share:.1%} wit"
     assert said.out.startswith(words)
-    assert (f"{NAME}: the flush leaves it in L2" in said.err) is bool(code)
+    assert (f"{NAME}: the flush does not evict it from L2" in said.err) is bool(code)
     (found,) = store.read([tmp_path / "a.jsonl"], Audit).of(Audit)
     assert found.is_flushed is not bool(code)
 
@@ -194,7 +194,7 @@ def test_a_baseline_is_saved_and_checked_from_recorded_counters_without_a_gpu(in
     for cells in ([], [NAME], ["xqa", "shared"]):
         done = pagebench("baseline", "check", "b.json", *cells, "--counters", COUNTERS)
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr == "every count is that of b.json\n"
+        assert done.stderr == "every count equals that of b.json\n"
     first = next(key for key in kept["counts"] if f" {NAME} " in key)
     kept["counts"][first]["ldg"] += 1
     (in_tmp / "b.json").write_text(json.dumps(kept))
@@ -216,7 +216,7 @@ def test_a_baseline_is_saved_of_what_is_counted_and_checked_by_counting_again(
     assert cli_baseline.save(Path("b.json"), names=[NAME], out=Path("c.jsonl")) == 0
     assert capsys.readouterr().err.endswith("1 record in c.jsonl\n1 kernel in b.json\n")
     assert cli_baseline.check(Path("b.json"), names=[NAME], out=Path("c.jsonl")) == 0
-    assert capsys.readouterr().err.endswith("every count is that of b.json\n")
+    assert capsys.readouterr().err.endswith("every count equals that of b.json\n")
     gpu(pages={"": edited(PAGE, ldg="407,553")})
     assert cli_baseline.check(Path("b.json"), names=[NAME], out=Path("c.jsonl")) == 1
     assert "ldg was 407,552 and is 407,553" in capsys.readouterr().err
@@ -229,7 +229,7 @@ def test_a_baseline_is_not_written_where_a_cell_was_lost(
     gpu(TOLD, {"cell": OTHER, "status": "crashed", "reason": "out of memory"})
     out = Path("c.jsonl")
     assert cli_baseline.save(Path("b.json"), names=[NAME, OTHER], out=out) == 1
-    assert "b.json: not written, for not every cell was counted" in capsys.readouterr().err
+    assert "b.json: not written: some cells were not counted" in capsys.readouterr().err
     assert not (tmp_path / "b.json").exists()
 
 
@@ -241,6 +241,6 @@ def test_that_a_baseline_cannot_be_written_is_known_before_counting(
     with pytest.raises(UserError, match="Is a directory"):
         cli_baseline.save(Path("b.json"), names=[NAME])
     (tmp_path / "b.json").write_text("no JSON")
-    with pytest.raises(UserError, match="is no baseline"):
+    with pytest.raises(UserError, match="is not a baseline"):
         cli_baseline.check(Path("b.json"), names=[NAME])
     assert not commands.exists()

@@ -102,7 +102,7 @@ def test_cells_of_a_baseline_that_were_not_counted_now_are_no_change() -> None:
 )
 def test_a_malformed_baseline_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(text)
-    with pytest.raises(UserError, match=rf"b\.json is no baseline.*{REMEDY}"):
+    with pytest.raises(UserError, match=rf"b\.json is not a baseline.*{REMEDY}"):
         baseline.load(tmp_path / "b.json")
 
 
@@ -115,7 +115,7 @@ def test_a_baseline_holds_counts_alone_and_no_empty_one_is_written_or_passes(
     once = counted_kernels(("decode", {"ldg": (5.0,)}))
     path = tmp_path / "b.json"
     path.write_text("kept")
-    with pytest.raises(UserError, match="no count was counted twice"):
+    with pytest.raises(UserError, match="no counter had the same value"):
         baseline.save(path, once)
     assert path.read_text() == "kept"
     with pytest.raises(UserError, match="holds no count"):
@@ -159,7 +159,7 @@ def test_a_baseline_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path: Path
 def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"none\.json: No such file .*{REMEDY}"):
         baseline.load(tmp_path / "none.json")
-    with pytest.raises(UserError, match="is no baseline"):
+    with pytest.raises(UserError, match="is not a baseline"):
         baseline.load(H200 / "pages.jsonl")
 
 

@@ -83,7 +83,7 @@ def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:
         (edited(ldg="407.552.123"), "not a number of the C locale"),
         (edited(ldg="407.000"), "not a number of the C locale"),
         (PAGE.rstrip()[:-4], "cut off"),
-        (PAGE.replace("xqa_shared_p16", "no cell"), "bears a cell's name: profile with `page"),
+        (PAGE.replace("xqa_shared_p16", "no cell"), "has a cell's name: profile with `page"),
         (PAGE + PAGE.splitlines()[-1].replace("kernel_mha", "other"), "xqa_shared_p16: "),
         (edited(l2_hit_all_pct="9,138"), "not a number of the C locale"),
         (edited(l2_hit_all_pct="-91.38"), "l2_hit_all_pct is -91.38 %"),
@@ -92,7 +92,7 @@ def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:
         (PAGE + PAGE, "several pages in one file: import each page on its own"),
         (
             PAGE.replace("kernel_mha", "kernel\0mha"),
-            "no text: a report is named .ncu-rep, and a page",
+            "not a text file: give a report the suffix .ncu-rep",
         ),
         (PAGE.replace('"CC"', '"CD"'), "no compute capability"),
         (PAGE.replace('"9.0"', '""'), "no compute capability"),

@@ -151,7 +151,7 @@ def test_a_line_that_the_childs_death_cut_off_is_passed_over(fake: Fake) -> None
     fake(TOLD, '{"cell": "xqa_shared_p64", "resol')
     said: list[str] = []
     assert len(count(NAME, "xqa_shared_p64", said=said.append)) == 1
-    assert "lost: xqa_shared_p64: the process said nothing of it" in said
+    assert "lost: xqa_shared_p64: the process reported nothing about it" in said
 
 
 def test_a_cell_that_failed_costs_its_own_record_alone(fake: Fake) -> None:
@@ -174,7 +174,7 @@ def test_a_cell_that_the_process_did_not_reach_is_lost(fake: Fake) -> None:
     fake(TOLD)
     said: list[str] = []
     assert len(count(NAME, "xqa_shared_p64", said=said.append)) == 1
-    assert "lost: xqa_shared_p64: the process said nothing of it" in said
+    assert "lost: xqa_shared_p64: the process reported nothing about it" in said
 
 
 def test_what_a_dead_process_took_with_it_is_counted_in_another(fake: Fake) -> None:
@@ -426,7 +426,7 @@ def test_without_a_gpu_there_is_one_line(fake: Fake) -> None:
     ("function", "changes", "match"),
     [
         (count, {"l2": "warm"}, "add --single-pass"),
-        (count_single, {"keep": Path("r.ncu-rep")}, "--keep .*without --single-pass"),
+        (count_single, {"keep": Path("r.ncu-rep")}, "--keep .*leave out --single-pass"),
         (count, {"keep": Path("ncu.json/r.ncu-rep")}, "--keep ncu.json/r.ncu-rep: Not a directory"),
         (count, {"keep": Path("folder.ncu-rep")}, "--keep folder.ncu-rep: Is a directory"),
     ],
@@ -487,7 +487,7 @@ def test_single_passes_are_a_process_each_and_become_one_record(fake: Fake) -> N
 
 def test_a_group_that_took_more_than_one_pass_is_refused(fake: Fake) -> None:
     fake()
-    with pytest.raises(UserError, match="took 6 passes here and not one"):
+    with pytest.raises(UserError, match="took 6 passes here, not one"):
         count_single()
 
 

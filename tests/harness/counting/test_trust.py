@@ -51,7 +51,7 @@ def test_that_nothing_is_calibrated_is_said_once(fake: Fake) -> None:
     fake()
     said: list[str] = []
     (record,) = counted_and_trusted([Cell.parse(NAME)], GPU, said.append)
-    lines = ["counters are not calibrated on this GPU and ncu: pagebench calibrate"]
+    lines = ["counters are not calibrated on this GPU and ncu: run pagebench calibrate"]
     assert said == lines
     assert not record.calibrated
     said.clear()
