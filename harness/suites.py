@@ -27,15 +27,17 @@ def _cells(names: Iterable[str]) -> tuple[Cell, ...]:
 
 SMALL = "b4_l1024"
 SMOKE_CELLS = (
-    *(f"gather_distinct{where}_p{page}_{SMALL}"
-      for page, where in product((1, 16, 64), ("", "_scatter"))),
+    *(
+        f"gather_distinct{where}_p{page}_{SMALL}"
+        for page, where in product((1, 16, 64), ("", "_scatter"))
+    ),
     f"gather_shared_p16_{SMALL}",
     f"gather_prefix50_p16_{SMALL}",
     f"gather_distinct_churned16_p16_{SMALL}",
     f"gather_distinct_p16_{SMALL}_r50",
     f"reference_distinct_p16_{SMALL}",
     f"reference_shared_scatter_p16_{SMALL}",
-)  # fmt: skip
+)
 
 FOOTPRINTS = (1, 4, 16, 32, 128, 256)  # requests of 8,192 tokens: 0.03 to 8.59 GB of KV
 PLACEMENTS = ("contiguous", "block128", "scatter")

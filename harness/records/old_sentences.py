@@ -23,9 +23,8 @@ CAVEATS = {
     r"the interval of the time ratio is too wide": "wide interval",
     r"(?P<differs>.*) differ, and no prediction gives the work's ratio": "other binary",
     r"another (?P<differs>.*), and no prediction gives the work's ratio": "other binary",
-    r"(?P<predicted>the predicted work|work) and the time moved in opposite directions":
-        "opposite ways",
-}  # fmt: skip
+    r"(?P<predicted>the predicted work|work) and the time moved in opposite directions": "opposite ways",
+}
 READ: dict[str, Callable[[str], object]] = {
     "reasons": lambda text: text.split(", "),
     "differs": lambda text: text.split(", "),

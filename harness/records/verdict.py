@@ -108,8 +108,9 @@ OF_PATH = ("path_us", "share", "sentence")
 
 def _as_data(line: Json) -> Json:
     """Schema 1 had sentences, and three shapes: without a path, without a status, with all."""
-    kept = {name: value for name, value in line.items()
-            if name not in DERIVED and value is not None}  # fmt: skip
+    kept = {
+        name: value for name, value in line.items() if name not in DERIVED and value is not None
+    }
     kept |= {"word": kept.pop("verdict"), "caveats": caveats_of(line["because"])}
     kept.setdefault("among", 1)
     if "predicted" in kept:

@@ -81,9 +81,12 @@ def _counters_over_knob(
             [order.index(value) for value in counts],
             [count / largest for count in counts.values()],
             label=f"{name} (most: {largest:,.0f})",
-            color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)],
-            linestyle=LINES[index % len(LINES)], fillstyle="none", markeredgewidth=1.5,
-        )  # fmt: skip
+            color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
+            linestyle=LINES[index % len(LINES)],
+            fillstyle="none",
+            markeredgewidth=1.5,
+        )
     axes.margins(x=0.12)
     axes.set_ylim(-0.05, 1.1)
     axes.set_ylabel("count over its most")
@@ -131,16 +134,26 @@ def _placement(axes: Axes, index: int, name: str, points: Mapping[float, Ratio])
         [most - middle for middle, most in zip(value, high, strict=True)],
     )
     axes.errorbar(
-        [gb * SHIFTS[index] for gb in points], value, errors, label=name, capsize=4,
-        color=COLOURS[index], marker=MARKERS[index], linestyle=("-", "--")[index],
-    )  # fmt: skip
+        [gb * SHIFTS[index] for gb in points],
+        value,
+        errors,
+        label=name,
+        capsize=4,
+        color=COLOURS[index],
+        marker=MARKERS[index],
+        linestyle=("-", "--")[index],
+    )
 
 
 def _hollow(axes: Axes, index: int, points: Mapping[float, Ratio]) -> None:
     axes.plot(
-        [gb * SHIFTS[index] for gb in points], [100 * (p[0] - 1) for p in points.values()],
-        MARKERS[index], color=COLOURS[index], markerfacecolor="white", zorder=3,
-    )  # fmt: skip
+        [gb * SHIFTS[index] for gb in points],
+        [100 * (p[0] - 1) for p in points.values()],
+        MARKERS[index],
+        color=COLOURS[index],
+        markerfacecolor="white",
+        zorder=3,
+    )
 
 
 def bandwidth(
@@ -164,11 +177,18 @@ def bandwidth(
             axes.axhline(nominal_gbps, color=GREY, linestyle=":", label="nominal")
         for index, (kernel, points) in enumerate(cells.items()):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-            axes.plot(*zip(*points, strict=True), marker, color=colour, label=kernel,
-                      fillstyle="none", markeredgewidth=1.5)  # fmt: skip
+            axes.plot(
+                *zip(*points, strict=True),
+                marker,
+                color=colour,
+                label=kernel,
+                fillstyle="none",
+                markeredgewidth=1.5,
+            )
         if throttled:
-            axes.plot(*zip(*throttled, strict=True), "+", color=BLACK, markersize=13,
-                      label="throttled")  # fmt: skip
+            axes.plot(
+                *zip(*throttled, strict=True), "+", color=BLACK, markersize=13, label="throttled"
+            )
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_ylim(bottom=0)
         axes.set_xlabel("MB that must be read")
@@ -188,8 +208,9 @@ def strip(name: str, alt: str, time_us: Sequence[float], modes: Modes) -> Figure
             axes.plot(*zip(*chosen, strict=True), marker, color=colour, markersize=3.5)
         for level, style in ((modes.fast_us, "--"), (modes.slow_us, ":")):
             axes.axhline(level, color=INK, linestyle=style, linewidth=1)
-            axes.annotate(f" {level:.1f}", (1, level), xycoords=("axes fraction", "data"),
-                          va="center")  # fmt: skip
+            axes.annotate(
+                f" {level:.1f}", (1, level), xycoords=("axes fraction", "data"), va="center"
+            )
         axes.set_xlabel("sample, in time order")
         axes.set_ylabel("time, us")
         return Figure(name, alt, _svg(canvas, name))
