@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes import RESULTS, ROOT
-from house import ROOMS, imported, module_arrows, module_files, room_of
+from fakes import RESULTS, ROOT, TESTS, script
+
+house = script("house")
 
 # Arrows that the order would allow and the plan does not: tools and silicon know no layouts, what
 # is drawn is drawn from records, and a kernel of one family knows no other family.
@@ -29,35 +30,35 @@ DEVICE_KERNELS = (  # and the file that pytest collects
     *("pagebench.kernels.triton.kernels", "pagebench.kernels.probes.stream"),
     "pagebench.harness.plugin.cells",
 )
-FILES = module_files(ROOT)
+FILES = house.module_files(ROOT)
 
 
 def upward(tree: Path) -> list[str]:
     """Imports of a room that stands no earlier in the order, as `importer > imported`."""
-    return [f"{a} > {b}" for a, b in sorted(module_arrows(tree).edges) if _is_upward(a, b)]
+    return [f"{a} > {b}" for a, b in sorted(house.module_arrows(tree).edges) if _is_upward(a, b)]
 
 
 def _is_upward(importer: str, taken: str) -> bool:
-    ours, theirs = room_of(importer), room_of(taken)
+    ours, theirs = house.room_of(importer), house.room_of(taken)
     if ours == theirs:
         return False
     if {ours, theirs} <= set(FAMILIES) or ours == "profiles":
         return True
-    return ROOMS.index(theirs) > ROOMS.index(ours)
+    return house.ROOMS.index(theirs) > house.ROOMS.index(ours)
 
 
 def drawn_from_what_measures(tree: Path) -> list[str]:
     """Imports of what measures in the rooms that draw, but for the one module that measures."""
     return [
         f"{importer} > {taken}"
-        for importer, taken in sorted(module_arrows(tree).edges)
-        if room_of(importer) in DRAWING and importer != MEASURES_FOR_A_STUDY
+        for importer, taken in sorted(house.module_arrows(tree).edges)
+        if house.room_of(importer) in DRAWING and importer != MEASURES_FOR_A_STUDY
         if taken.startswith(MEASURING)
     ]
 
 
 def test_every_room_stands_in_the_order() -> None:
-    assert {room_of(module) for module in FILES} == set(ROOMS)
+    assert {house.room_of(module) for module in FILES} == set(house.ROOMS)
 
 
 def test_a_room_imports_only_rooms_before_it() -> None:
@@ -124,9 +125,9 @@ def test_make_check_fails_on_an_upward_import(copied: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES.values(), ids=FILES)
 def test_imports_are_absolute_and_no_room_is_imported_by_its_bare_name(path: Path) -> None:
-    names = imported(path)
+    names = house.imported(path)
     assert not [name for name in names if name.startswith(".")]
-    assert not {name.split(".")[0] for name in names} & {room.split("/")[0] for room in ROOMS}
+    assert not {name.split(".")[0] for name in names} & {room.split("/")[0] for room in house.ROOMS}
 
 
 def loaded_by(code: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -161,3 +162,10 @@ def test_what_only_shows_loads_no_torch(words: tuple[str, ...], in_tmp: Path) ->
     done = loaded_by(code, *words)
     assert done.returncode == 0, done.stderr
     assert "torch" not in done.stdout.splitlines()[-1]
+
+
+def test_tests_import_nothing_of_ours_by_a_bare_name_but_the_fakes() -> None:
+    files = sorted(TESTS.rglob("*.py"))
+    ours = {path.relative_to(TESTS).parts[0].removesuffix(".py") for path in files}
+    bare = {name.split(".")[0] for path in files for name in house.imported(path)}
+    assert bare & (ours | {room.split("/")[0] for room in house.ROOMS}) == {"fakes"}

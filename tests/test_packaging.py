@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fakes import ROOT
-from house import module_files
+from fakes import ROOT, script
+
+house = script("house")
 
 ROOMS = ("layouts", "kernels", "profiles", "harness")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MODULES = module_files(ROOT)
+MODULES = house.module_files(ROOT)
 FOLDERS = sorted({str(path.parent.relative_to(ROOT)) for path in MODULES.values()})
 BESIDES = {"tests", "docs", ".ci", ".gitignore", "pyproject.toml", "Makefile"}
 BESIDES |= {"README.md", "CHANGELOG.md", "LICENSE"}

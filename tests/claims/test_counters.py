@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes import H200
-from ncu_pages import STUDIES, every_recorded, recorded
+from fakes.ncu_pages import STUDIES, every_recorded, recorded
 from pagebench.harness.records import store
 from pagebench.harness.records.audit import Audit
 from pagebench.harness.records.counters import Counters

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes import TESTS
-from ncu_pages import HERE, PAGE, TOLD, Fake
+from fakes.ncu_pages import HERE, PAGE, TOLD, Fake
 from pagebench.harness.counting import profile
 
 

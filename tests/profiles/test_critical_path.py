@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from made import OLD_CEILINGS, ceilings, count
+from fakes.made import OLD_CEILINGS, ceilings, count
 from pagebench.harness.show.sentences import binding, binding_line
 from pagebench.profiles.ceilings import Ceilings, Point, critical_path
 from pagebench.profiles.counters import Count

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fakes import DATA
-from ncu_pages import PAGE, THREE
+from fakes.ncu_pages import PAGE, THREE
 from pagebench.profiles import ncu_page
 from pagebench.profiles.counters import KernelRow
 from pagebench.profiles.metrics import LAUNCH, PASSES, names_on

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes import DATA, H200, pagebench
-from ncu_pages import GPU, NAME, PAGE, TOLD, Fake, edited
+from fakes.ncu_pages import GPU, NAME, PAGE, TOLD, Fake, edited
 from pagebench.harness.cli import baseline as cli_baseline
 from pagebench.harness.cli import counting as cli
 from pagebench.harness.errors import UserError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes import H200, pagebench
-from ncu_pages import GPU, HERE, NAME
+from fakes.ncu_pages import GPU, HERE, NAME
 from pagebench.harness.cli import instruments as cli
 from pagebench.harness.counting.trust import CALIBRATIONS
 from pagebench.harness.instruments import calibrate as calibration

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes import H200, TESTS, pagebench
-from made import lost, rounds
+from fakes.made import lost, rounds
 from pagebench.harness.cli import judging as commands
 from pagebench.harness.contrasts import CONTRASTS, LADDERS
 from pagebench.harness.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200
-from ncu_pages import recorded
+from fakes.ncu_pages import recorded
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting import baseline
 from pagebench.harness.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes import DATA
-from ncu_pages import NAME, PAGE, THREE, edited, one_launch, units
+from fakes.ncu_pages import NAME, PAGE, THREE, edited, one_launch, units
 from pagebench.harness.counting.baseline import counts_of
 from pagebench.harness.counting.importing import import_file, imported
 from pagebench.harness.errors import UserError

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ncu_pages import every_recorded, recorded
+from fakes.ncu_pages import every_recorded, recorded
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.predict import anew, predict_counters
 from pagebench.harness.environment import Environment

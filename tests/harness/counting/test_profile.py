@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes import DATA
-from ncu_pages import GPU, NAME, PAGE, TOLD, Fake, edited, option
+from fakes.ncu_pages import GPU, NAME, PAGE, TOLD, Fake, edited, option
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting import process
 from pagebench.harness.counting.profile import Request, profile, profile_single_pass

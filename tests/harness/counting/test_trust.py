@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ncu_pages import GPU, HERE, NAME, Fake
+from fakes.ncu_pages import GPU, HERE, NAME, Fake
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.trust import (
     CALIBRATIONS,

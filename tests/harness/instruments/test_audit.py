@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from ncu_pages import GPU, HERE, NAME, TOLD, Fake, edited
+from fakes.ncu_pages import GPU, HERE, NAME, TOLD, Fake, edited
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.profile import Request
 from pagebench.harness.counting.trust import CALIBRATIONS
@@ -71,7 +71,7 @@ def test_an_audit_does_not_rest_on_a_counter_that_was_found_wrong(fake: Fake) ->
     assert record.calibrated
     wrong = {"cal_ldg": {"dram_read_bytes": 3}}
     store.append(CALIBRATIONS, replace(RIGHT, expected=wrong, started="2026-01-02"))
-    with pytest.raises(UserError, match="an audit rests on dram_read_bytes"):
+    with pytest.raises(UserError, match="an audit needs dram_read_bytes, which the calibration"):
         audit()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes import H200
-from ncu_pages import GPU, HERE, Fake, edited
+from fakes.ncu_pages import GPU, HERE, Fake, edited
 from pagebench.harness.cli import instruments as cli
 from pagebench.harness.errors import UserError
 from pagebench.harness.instruments import calibrate as calibration

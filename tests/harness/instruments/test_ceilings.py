@@ -278,7 +278,7 @@ def test_every_compute_ceiling_has_its_kernel_and_its_term() -> None:
 
 
 def test_without_a_gpu_there_is_one_line() -> None:
-    with pytest.raises(UserError, match="ceilings are a GPU's; there is none here"):
+    with pytest.raises(UserError, match="ceilings need an NVIDIA GPU; those of another machine"):
         measure_ceilings(CPU, print)
 
 

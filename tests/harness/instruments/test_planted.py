@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200
-from made import evidence, rounds
+from fakes.made import evidence, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import planted_contrasts, spin_ns
 from pagebench.harness.environment import bandwidth_of

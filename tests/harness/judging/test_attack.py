@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fakes import H200
-from made import lost, rounds
+from fakes.made import lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import UserError
 from pagebench.harness.judging import attack as attacks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ncu_pages import recorded
+from fakes.ncu_pages import recorded
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.records.verdict import SameBinary
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200
-from made import OLD_CEILINGS, ON_H200, ceilings, evidence, rounds
+from fakes.made import OLD_CEILINGS, ON_H200, ceilings, evidence, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import Contrast
 from pagebench.harness.environment import Environment

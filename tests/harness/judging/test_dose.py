@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fakes import H200
-from made import evidence, lost, rounds
+from fakes.made import evidence, lost, rounds
 from pagebench.harness.contrasts import LADDERS
 from pagebench.harness.judging.dose import dose_of, groups_of
 from pagebench.harness.judging.explain import (

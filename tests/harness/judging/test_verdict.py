@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200, RESULTS
-from made import change, count, evidence, lost, rounds
+from fakes.made import change, count, evidence, lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, Contrast
 from pagebench.harness.environment import Environment

@@ -37,7 +37,7 @@ def stored(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def as_if_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest-benchmark times nothing in a worker of xdist's, and these runs inherit its variables."""
+    """In a worker of xdist pytest-benchmark times nothing, and these runs inherit its variables."""
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
         monkeypatch.delenv(name)
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200
-from ncu_pages import FILES_OF_COUNTERS, recorded
+from fakes.ncu_pages import FILES_OF_COUNTERS, recorded
 from pagebench.harness.records import codec, store
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.store import StoreError

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200
+from fakes.study_records import column, section, written
 from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.study import page as study_page
 from pagebench.harness.study.read import read
 from pagebench.harness.study.sections import study
-from study_records import column, section, written
 
 pytestmark = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 

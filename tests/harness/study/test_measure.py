@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from made import evidence, lost, rounds
+from fakes.made import evidence, lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
 from pagebench.harness.errors import UserError

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200, pagebench
+from fakes.study_records import FILES, OTHER_KINDS, SCATTER, medians, written
 from pagebench.harness.records import codec, store
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.study import page as study_page
@@ -21,7 +22,6 @@ from pagebench.harness.study.figures import strip
 from pagebench.harness.study.read import read
 from pagebench.harness.study.sections import Study, study
 from pagebench.harness.timing.stats import Modes
-from study_records import FILES, OTHER_KINDS, SCATTER, medians, written
 
 pytestmark = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 

@@ -9,6 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 from fakes import H200
+from fakes.study_records import (
+    FILES,
+    OTHER_KINDS,
+    POSITIVE,
+    SCATTER,
+    column,
+    counters,
+    lines_of,
+    medians,
+    section,
+    written,
+)
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS
 from pagebench.harness.records import store
@@ -21,18 +33,6 @@ from pagebench.harness.study.section import table_of
 from pagebench.harness.study.sections import Study, study
 from pagebench.harness.timing.stats import Summary
 from pagebench.profiles.ceilings import CriticalPath
-from study_records import (
-    FILES,
-    OTHER_KINDS,
-    POSITIVE,
-    SCATTER,
-    column,
-    counters,
-    lines_of,
-    medians,
-    section,
-    written,
-)
 
 pytestmark = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 

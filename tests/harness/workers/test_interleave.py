@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from made import lost, rounds
+from fakes.made import lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import LADDERS
 from pagebench.harness.environment import Environment

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 from pagebench.harness.cli.main import main
@@ -18,11 +20,23 @@ from pagebench.harness.records.timing import Block
 from pagebench.harness.timing.clocks.sampling import Sample
 from pagebench.kernels import registry
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
 DATA = TESTS / "data"
 RESULTS = ROOT / "docs" / "results"
 H200 = RESULTS / "h200"
+
+
+def script(name: str) -> ModuleType:
+    """A script of this folder as a module: none is importable under its bare name."""
+    known = f"pagebench_tests_{name}"
+    if known not in sys.modules:
+        spec = spec_from_file_location(known, TESTS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[known] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[known])
+    return sys.modules[known]
 
 
 def pagebench(
