@@ -87,16 +87,25 @@ def plant(tree: Path, file: str, line: str) -> None:
     ("file", "line", "arrow"),
     [
         ("harness/records/store.py", "import pagebench.harness.show.text", "harness.show.text"),
-        ("harness/judging/verdict.py", "from pagebench.harness.show import text",
-         "harness.show.text"),
-        ("layouts/shape.py", "def late():\n    from pagebench.kernels.device import CPU",
-         "kernels.device"),
+        (
+            "harness/judging/verdict.py",
+            "from pagebench.harness.show import text",
+            "harness.show.text",
+        ),
+        (
+            "layouts/shape.py",
+            "def late():\n    from pagebench.kernels.device import CPU",
+            "kernels.device",
+        ),
         ("profiles/metrics.py", "from pagebench.layouts.shape import Shape", "layouts.shape"),
         ("kernels/xqa/loads.py", "import pagebench.kernels.triton.loads", "kernels.triton.loads"),
-        ("harness/cell.py", "if TYPE_CHECKING:\n    import pagebench.harness.records.store",
-         "harness.records.store"),
+        (
+            "harness/cell.py",
+            "if TYPE_CHECKING:\n    import pagebench.harness.records.store",
+            "harness.records.store",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_upward_import_is_found_wherever_it_is_written(
     file: str, line: str, arrow: str, copied: Path
 ) -> None:
