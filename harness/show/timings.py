@@ -98,11 +98,10 @@ def of_nominal(timing: Timing, rate: float | None) -> float | None:
 def command(timing: Timing) -> str:
     """The command that measures this again; options that are the default are left out."""
     usual_clock, usual_l2 = usual_state(timing)
-    asked = timing.asked
     options = (
-        (f" --kernel {asked.kernel}", not asked.kernel),
-        (f" --device {asked.device}", asked.device in ("cuda", "cuda:0")),
-        (f" --seconds {asked.seconds:g}", asked.seconds == USUAL_SECONDS),
+        (f" --kernel {timing.asked.kernel}", not timing.asked.kernel),
+        (f" --device {timing.asked.device}", timing.asked.device in ("cuda", "cuda:0")),
+        (f" --seconds {timing.asked.seconds:g}", timing.asked.seconds == USUAL_SECONDS),
         (f" --boundary {timing.boundary}", timing.boundary == "run"),
         (f" --clock {timing.clock}", timing.clock == usual_clock),
         (f" --l2 {timing.l2}", timing.l2 == usual_l2),
