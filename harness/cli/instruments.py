@@ -1,4 +1,4 @@
-"""What may be trusted and reached here, and the card of a cell: calibrate, ceilings, show."""
+"""The commands calibrate, ceilings and show: trust in counters, limits of the GPU, one cell."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from pagebench.harness.show.text import plain
 
 
 def calibrate(
-    out: Annotated[Path | None, typer.Option(help="append the record here too")] = None,
+    out: Annotated[Path | None, typer.Option(help="also append the record to this file")] = None,
     device: DeviceName = "auto",
     as_json: AsJson = False,
 ) -> int:
-    """Which counter sees what here, by kernels of known loads."""
+    """Count kernels of known loads: which counters can be trusted here?"""
     here = device_and_kernel(device, None)
     if here.kind == "cpu":
-        raise UserError(f"calibration needs an NVIDIA GPU, the one that counts; {IMPORT}")
+        raise UserError(f"calibration needs the NVIDIA GPU that counts; {IMPORT}")
     paths = {CALIBRATIONS, out or CALIBRATIONS}
     for path in paths:
         store.check_appendable(path)
@@ -62,7 +62,7 @@ def calibrate(
 
 
 def _print_calibration(found: Calibration) -> None:
-    """A row a kernel, a column a counter."""
+    """Print a table with a row per kernel and a column per counter."""
     names = max(found.expected.values(), key=len)
     rows = [
         (kernel, *(f"{seen[name][0]:,.0f}" for name in names))
@@ -72,7 +72,7 @@ def _print_calibration(found: Calibration) -> None:
 
 
 def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> None:
-    """What this GPU reaches: DRAM, L2, issue, FMA, matrix, launch."""
+    """Measure what this GPU reaches: DRAM, L2, issue, FMA, matrix, launch."""
     path = results_path(out or Path("runs/ceilings.jsonl"))
     found = measure_ceilings(device_and_kernel(device, None), say)
     store.append(path, found)
@@ -89,12 +89,12 @@ def show(
         list[Path] | None, typer.Argument(help="results files (runs/*.jsonl)", metavar="FILE")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="another cell: did both run the same binary?")
+        str | None, typer.Option(help="compare with this cell: did both run the same binary?")
     ] = None,
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """One card of a cell: its newest time, counters, prediction."""
+    """Show a cell's card: its newest time, counters and prediction."""
     add_kernel(kernel)
     files = files or sorted(Path("runs").glob("*.jsonl"))
     found = read_files(files)

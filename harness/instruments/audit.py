@@ -1,4 +1,4 @@
-"""Does the flush make the cache cold? Bytes read from DRAM after it and without it, counted."""
+"""Does the flush make the cache cold? Count the bytes read from DRAM after it and without it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ READ = "dram_read_bytes"
 
 
 def audit_flush(cells: Sequence[Cell], request: Request, progress: Progress) -> list[Audit]:
-    """Bytes read from DRAM beside the cells' distinct bytes, after the flush and without it.
+    """Compare bytes read from DRAM with the cells' distinct bytes, after the flush and without it.
 
-    One pass and no cache control of ncu's, so the cache is in the state that timing sees. There is
-    no record of a cell that failed. UserError where the bytes cannot be counted, or a calibration
-    found that their counter is wrong.
+    ncu uses one pass and no cache control, so the cache is in the state that timing sees. A cell
+    that failed has no record. UserError where the bytes cannot be counted, or a calibration found
+    their counter wrong.
     """
     cold, warm = (
         profile_single_pass(cells, replace(request, l2=l2), progress, ("dram",))
@@ -45,7 +45,7 @@ def _audit(cold: Counters, warm: Counters) -> Audit:
 
 
 def _dram_read(counted: Counters) -> float:
-    """What an audit rests on; UserError where ncu could not count it."""
+    """The bytes read from DRAM; UserError where ncu could not count them."""
     value = counted.value(READ)
     if value is None:
         raise UserError(f"an audit needs {READ}, which ncu cannot count on this GPU")
@@ -53,10 +53,13 @@ def _dram_read(counted: Counters) -> float:
 
 
 def _trusted(audits: Sequence[Audit], progress: Progress) -> list[Audit]:
-    """With whether they are calibrated. All are of one GPU and one ncu."""
+    """The audits, each with whether its counter is calibrated; all must be of one GPU and one ncu.
+
+    UserError where the calibration found the counter wrong.
+    """
     if not audits:
         return []
     calibration = calibration_of(audits[0].environment, audits[0].how, progress)
     if calibration and READ in calibration.distrusted:
-        raise UserError(f"an audit rests on {READ}, which the calibration here found wrong")
+        raise UserError(f"an audit needs {READ}, which the calibration on this GPU found wrong")
     return [structs.replace(each, calibrated=calibration is not None) for each in audits]

@@ -1,4 +1,4 @@
-"""What each counter sees on this GPU and this ncu: kernels of known loads, counted."""
+"""Count kernels of known loads, to see what each counter includes on this GPU and ncu."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ from pagebench.profiles.counters import KernelRow
 from pagebench.profiles.metrics import chip_of, names_on
 from pagebench.profiles.ncu import Setting
 
-# Counters of requests: whether they see cp.async too is what calibration is to find out.
+# Counters of requests. Calibration finds out whether they include cp.async.
 SEEN_OR_NOT = ("l1_requests",)
 WANTED = (*COUNTED, *SEEN_OR_NOT, "l1_sectors", "l2_sectors", "dram_read_bytes")
-Seen = dict[str, tuple[float, ...]]  # by counter, a value a launch
+Seen = dict[str, tuple[float, ...]]  # by counter, one value per launch
 
 
 @as_user_error(*COMPLAINTS)
 def calibrate(device: Device, progress: Progress) -> Calibration:
-    """What each counter shows of every kernel, and what it should. UserError says what to do."""
+    """What each counter shows of every kernel, beside what it should show.
+
+    UserError, with a remedy, where the kernels cannot be counted.
+    """
     if device.kind != "cuda" or device.capability is None:
         raise UserError("calibration needs an NVIDIA GPU")
     chip = chip_of(device.capability)
@@ -55,10 +58,10 @@ def calibrate(device: Device, progress: Progress) -> Calibration:
 
 
 def _seen(kernel: str, rows: Sequence[KernelRow], names: Iterable[str]) -> Seen:
-    """Counters that have a value in both launches of that kernel."""
+    """Counters with a value in both launches of that kernel; UserError for another number."""
     mine = [row for row in rows if row.symbol.startswith(kernel)]
     if len(mine) != 2:
-        raise UserError(f"calibration saw {len(mine)} launches of {kernel} and wanted 2")
+        raise UserError(f"calibration saw {len(mine)} launches of {kernel}; it needs 2")
     columns = {name: [row.values.get(name) for row in mine] for name in names}
     found = {
         name: tuple(value for value in values if value is not None)
@@ -68,13 +71,13 @@ def _seen(kernel: str, rows: Sequence[KernelRow], names: Iterable[str]) -> Seen:
 
 
 def expected(kernel: str, names: Iterable[str]) -> dict[str, int]:
-    """What the kernel executes and reads, by counter: zero where it has no such instruction."""
+    """What the kernel executes and reads, by counter; 0 where it has no such instruction."""
     names = set(names)
     found = {name: EXPECTED[kernel].get(name, 0) for name in COUNTED}
     if kernel in READ_LOADS:
         sectors = READ_LOADS[kernel] * SECTORS
         found |= {
-            "l1_sectors": 0 if kernel == "cal_bulk" else sectors,  # TMA passes L1's tags by
+            "l1_sectors": 0 if kernel == "cal_bulk" else sectors,  # TMA bypasses the tags of L1
             "l2_sectors": sectors,
             "dram_read_bytes": sectors * SECTOR_BYTES,
         }
@@ -82,7 +85,7 @@ def expected(kernel: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def sees_async(calibration: Calibration) -> dict[str, bool]:
-    """Whether a request counter includes cp.async, by flavour."""
+    """Whether a request counter includes each kind of asynchronous copy."""
     return {
         f"{name} of {kernel}": calibration.seen[kernel][name][0] > 0
         for name in SEEN_OR_NOT

@@ -1,4 +1,4 @@
-"""Measure this GPU's ceilings with probes that are shown to saturate."""
+"""Measure this GPU's ceilings with probes, and check that the probes saturate."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIZES = tuple(2**power for power in range(22, 34))  # 4 MB to 8.6 GB
-# The DRAM probe: float32 elements that a program reads at a time, and programs an SM. Short reads
-# need small tiles to reach every SM, long ones large tiles to keep the DRAM busy.
+# The DRAM probe: float32 elements that a program reads at a time, and programs per SM. Short reads
+# need small tiles to reach every SM, long reads need large tiles to keep the DRAM busy.
 SHORT_BELOW = 2**27
 SHORT_PROBES = (2048, (8, 16, 32))
 LONG_PROBES = (8192, (2, 4, 8))
 RULE = Rule(least=20, seconds=0.2)
 WARM_UP_S = 0.03
-# The ceilings of instructions: the probe's kernel, and what one of its instructions counts for.
+# The ceilings of instructions: the probe's kernel, and the FLOP (or 1) of one of its instructions.
 COMPUTE = {
     "issue_ginst": ("ceil_issue", 1),
     "fma_gflops": ("ceil_fma", FLOP_AN_FFMA),
@@ -47,11 +47,11 @@ COMPUTE = {
 
 
 def measure_ceilings(device: Device, progress: Progress) -> MeasuredCeilings:
-    """All ceilings of a GPU. UserError where there is no GPU, no Triton or no nvcc."""
+    """Measure all ceilings of a GPU. UserError where there is no GPU, no Triton or no nvcc."""
     if device.kind != "cuda" or device.capability is None:
         raise UserError(
-            "ceilings are a GPU's; there is none here: those of another machine are read from its "
-            "file, by `pagebench show NAME FILE...` or --counters of judge and dose"
+            "ceilings need an NVIDIA GPU; those of another machine are read from its results file "
+            "by `pagebench show NAME FILE...`, or with --counters of judge and dose"
         )
     if find_spec("triton") is None:
         raise UserError("the DRAM probe needs Triton: pip install triton")
@@ -84,7 +84,7 @@ def _launch(session: Session, module: Module, progress: Progress) -> Launches:
 
 
 def launches(us_by_launches: Mapping[int, float]) -> Launches:
-    """Launch cost by how many launches a call has, and whether a further one's is known."""
+    """Launch cost in us by the number of launches of a call, and whether it saturates."""
     return Launches(
         by_launches={count: round(us, 3) for count, us in us_by_launches.items()},
         saturated=launches_saturated(us_by_launches),
@@ -126,7 +126,7 @@ def _compute(session: Session, module: Module, name: str, progress: Progress) ->
 
 
 def by_warps(reached: Mapping[int, float], window_bytes: int | None = None) -> ByWarps:
-    """A rate in G a second by warps an SM, and whether the probe saturates."""
+    """A rate in G per second by warps per SM, and whether the probe saturates."""
     return ByWarps(
         by_warps={warps: round(value, 1) for warps, value in reached.items()},
         saturated=is_saturated([reached[warps] for warps in sorted(reached)]),
@@ -135,13 +135,13 @@ def by_warps(reached: Mapping[int, float], window_bytes: int | None = None) -> B
 
 
 def _rate(session: Session, probe: probes.Probe) -> float:
-    """Work a nanosecond, the clock's floor taken off: the launch is a term of its own."""
+    """Work per nanosecond without the clock's floor, because the launch is a separate term."""
     time_us, floor_us = _time_us(session, probe.run, "warm")
     return probe.work / (time_us - floor_us) / 1e3
 
 
 def _time_us(session: Session, run: Callable[[], object], l2: str) -> tuple[float, float]:
-    """Median by events, and the clock's floor."""
+    """The median time and the clock's floor, both in us by CUDA events."""
     warm_up(run, session.monitor, session.synchronise, WARM_UP_S)
     prepare = session.prepare(l2, run)
     samples = measure(EventClock(), run, prepare, session.monitor, RULE)
@@ -149,7 +149,7 @@ def _time_us(session: Session, run: Callable[[], object], l2: str) -> tuple[floa
 
 
 def _dram_read(session: Session, progress: Progress) -> tuple[Point, ...]:
-    """The best bandwidth at each size that memory holds, over programs, and if it saturates."""
+    """The best bandwidth over numbers of programs, at each size that fits half the free memory."""
     import torch
 
     free = free_bytes(session.device) or 0

@@ -1,4 +1,4 @@
-"""What is on this machine, in words a user can act on."""
+"""What this machine has and lacks, in words that a user can act on."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import kernel_names
 
-# A page size that each kernel takes: the refusal left is then the device's or a package's.
+# Every kernel takes one of these page sizes, so what it still refuses is due to device or package.
 PAGES = (64, 1)
 
 
 def examine(device: Device) -> dict[str, dict[str, Any]]:
-    """Sections of findings, each a name and what was found; plain data, for JSON too."""
+    """Sections of findings, each a name and what was found, as plain data for text and JSON."""
     block = Monitor(device).block(0)
     return {
         "device": {"device": str(device), **_flat(environment(device))},
@@ -35,14 +35,14 @@ def examine(device: Device) -> dict[str, dict[str, Any]]:
 
 
 def _flat(facts: Environment) -> dict[str, Any]:
-    """What is known of the machine, and a line a version."""
+    """What is known of the machine, with one entry per version."""
     known: dict[str, Any] = msgspec.to_builtins(facts)
     versions = known.pop("versions", {})
     return known | {f"version of {name}": text for name, text in versions.items()}
 
 
 def _verdict(name: str, device: Device) -> str:
-    """`runs`, or the reason that another page size would not mend."""
+    """`runs`, or the reason why not, first one that another page size would not change."""
     reasons = [refusal(Cell.parse(f"{name}_distinct_p{page}"), device) for page in PAGES]
     if None in reasons:
         return "runs"

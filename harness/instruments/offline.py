@@ -1,10 +1,11 @@
-"""The offline bundle: what a GPU machine without a package index lacks, in `.gpubox/`.
+"""The offline bundle in `.gpubox/`: what a GPU machine without a package index needs.
 
     make offline-bundle [ARCH=9.0a] [TARGET_PYTHON=3.12] [FLASHINFER=0.7.2.post1]
 
-It holds wheels, FlashInfer without the sources of unrelated kernels, the commit it was made from,
-and with ARCH the FlashInfer modules of all suites, cross-built here for that GPU (nvcc needed). On
-the GPU machine, make finds the bundle and uses that machine's Python, torch and Triton.
+It holds wheels, FlashInfer without the sources of unrelated kernels, and the commit from which it
+was made. With ARCH it also holds the FlashInfer modules of all suites, cross-built here for that
+GPU (this needs nvcc). On the GPU machine, make finds the bundle and uses that machine's Python,
+torch and Triton.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ HOPPER = Device("cuda", "the bundle's GPU", 0, (9, 0))
 ENTER = """\
 # Source this in the project's root on the GPU machine. It unpacks once, then extends PYTHONPATH.
 _box=$PWD/.gpubox
-# Another tree or another bundle unpacks anew.
+# Each tree and each bundle has its own unpacked copy.
 _key=$( (pwd; cat "$_box/commit"; ls -l "$_box") | cksum | tr -d " ")
 _site=${TMPDIR:-/tmp}/pagebench-site-$_key
 if [ ! -e "$_site/.done" ]; then
@@ -71,7 +72,7 @@ def main() -> None:
     if os.environ.get("ARCH"):
         _build_modules(os.environ["ARCH"], flashinfer)
     size = sum(path.stat().st_size for path in BOX.rglob("*") if path.is_file())
-    print(f"{BOX}: {size / 1e6:.0f} MB; copy the tree with it, and `make bench` there finds it")
+    print(f"{BOX}: {size / 1e6:.0f} MB; copy it with the tree, and `make bench` there will use it")
 
 
 def _download(where: Path, python: str, packages: Iterable[str]) -> None:
@@ -96,7 +97,8 @@ def _pack_flashinfer(release: str, python: str) -> None:
 def unpack_flashinfer(release: str, python: str, where: Path, *, sources: bool = True) -> Path:
     """Download FlashInfer's wheel and unpack it under `where`; returns the folder to import from.
 
-    Without `sources` only what Python imports: a tenth of the files, and enough to read signatures.
+    Without `sources` it unpacks only what Python imports: a tenth of the files, enough to read
+    signatures.
     """
     _download(where, python, [f"flashinfer-python=={release}"])
     tree = where / "unpacked"
@@ -115,7 +117,10 @@ def _pack(packed: Path, tree: Path, inside: str) -> None:
 
 
 def needed_modules(cells: Iterable[Cell]) -> list[tuple[str, ...]]:
-    """FlashInfer modules the cells compile, once each: (kernel, dtype, head dim, page, group)."""
+    """The FlashInfer modules that the cells need, once each: kernel, dtype, head dim.
+
+    Those of XQA also have page size and group.
+    """
     found = dict.fromkeys(_module(cell) for cell in cells)
     return [module for module in found if module is not None]
 
@@ -153,7 +158,7 @@ def _build_modules(arch: str, release: str) -> None:
 
 
 def _prepare_compiler(arch: str, scratch: Path) -> None:
-    """Modules link against the driver library, which this machine lacks: a stub will do."""
+    """Prepare to link modules against the driver library: a stub, as this machine may lack it."""
     os.environ["FLASHINFER_CUDA_ARCH_LIST"] = arch
     os.environ["FLASHINFER_WORKSPACE_BASE"] = str(scratch)
     os.environ.setdefault("CUDA_HOME", CUDA_HOME)
@@ -161,9 +166,9 @@ def _prepare_compiler(arch: str, scratch: Path) -> None:
     words = ["gcc", "-shared", "-o", str(stub), "-Wl,-soname,libcuda.so.1", "-x", "c", os.devnull]
     subprocess.run(words, check=True)
     os.environ["LIBRARY_PATH"] = f"{scratch}:{os.environ.get('LIBRARY_PATH', '')}"
-    # The stub has no symbols, so a linker that drops unneeded libraries would drop the driver's.
+    # The stub has no symbols, so a linker that drops unneeded libraries would drop the driver.
     os.environ["FLASHINFER_EXTRA_LDFLAGS"] = "-Wl,--no-as-needed -lcuda"
-    # fa3 includes curand_kernel.h through CUTLASS; a lean CUDA toolkit does not carry it.
+    # fa3 includes curand_kernel.h through CUTLASS; a minimal CUDA toolkit lacks it.
     if not Path(os.environ["CUDA_HOME"], "include/curand_kernel.h").exists():
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         _download(scratch, python, ["nvidia-curand"])

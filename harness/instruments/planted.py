@@ -22,7 +22,7 @@ Row = PlantedWord | PlantedLoads | PlantedWait
 
 
 def selftest(bench: Bench) -> Planted:
-    """Count and judge the planted cells; a planted record, after all it rests on, in `out`.
+    """Count and judge the planted cells; append all records to `out`, the planted record last.
 
     UserError where nothing can be counted.
     """
@@ -42,11 +42,12 @@ def selftest(bench: Bench) -> Planted:
 
 
 def planted_cells(contrasts: Sequence[Contrast]) -> tuple[Cell, ...]:
+    """The cells of the contrasts, once each."""
     return tuple(dict.fromkeys(cell for contrast in contrasts for cell in contrast.cells))
 
 
 def planted_of(verdicts: Sequence[Verdict], evidence: Evidence) -> Planted:
-    """What was planted, what each instrument found, and the smallest effect it would find."""
+    """What was planted, what each instrument found, and the smallest detectable effect."""
     quiet = next(verdict for verdict in verdicts if verdict.predicts == "absent")
     return Planted(
         rows=tuple(row for verdict in verdicts for row in _rows(verdict, evidence)),
@@ -68,9 +69,9 @@ def _rows(verdict: Verdict, evidence: Evidence) -> list[Row]:
 
 
 def _loads(one: Cell, other: Cell, evidence: Evidence) -> PlantedLoads:
-    """LDG that were planted by construction, and those that the counter shows more.
+    """The LDG planted by construction, and the difference that the counter shows.
 
-    Nothing is found where a cell was not counted, or calibration withholds the counter.
+    Without both where a cell was not counted or the calibration found the counter wrong.
     """
     counters = evidence.newest_counters((one, other))
     if counters is None:
@@ -89,11 +90,11 @@ def _predicted(cell: Cell, counters: Counters) -> float | None:
 
 
 def _more(before: float | None, after: float | None) -> int | None:
-    """By how much the second number is more; None where either is not known."""
+    """How much larger the second number is; None where either is unknown."""
     return None if before is None or after is None else int(after) - int(before)
 
 
 def _wait(cell: Cell, planted_us: float, time: Change, before_us: float) -> PlantedWait:
-    """Microseconds that were planted, and those that the clock shows more, with the interval."""
+    """The planted microseconds, and the difference that the clock shows, with its interval."""
     low, found, high = (round(us, 3) for us in time.delta_us(before_us))
     return PlantedWait(cell.name, planted_us, found, low, high)

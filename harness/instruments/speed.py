@@ -1,4 +1,4 @@
-"""How fast the suite itself is: what a user waits for, beside the limits it promises to keep."""
+"""How fast the suite itself is: the times that a user waits, and the limits that it promises."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pagebench.layouts.table import page_table
 MANY_INDICES = "b128_l16384"  # 2,097,152 tokens at page 1
 TABLE_LIMIT_S = {"cuda": 0.020, "cpu": 0.300}
 LIST_LIMIT_S, REPORT_LIMIT_S, REPORT_RECORDS = 0.4, 2.0, 10_000
-PROFILED, PROFILE_LIMIT_S = "xqa_shared_p16", 30.0  # with its module built before
+PROFILED, PROFILE_LIMIT_S = "xqa_shared_p16", 30.0  # the time does not include building its module
 REPEATS = 5
 
 Draw = Callable[[Sequence[Timing]], object]
 
 
 def speeds(device: Device, draw: Draw, progress: Progress) -> Iterator[Speed]:
-    """How long each thing took five times (a profile: once), and how long it may.
+    """How long each action took, five times (a profile: once), and how long it may take, in s.
 
     `draw` makes the table of a report.
     """
@@ -40,7 +40,7 @@ def speeds(device: Device, draw: Draw, progress: Progress) -> Iterator[Speed]:
         name = f"reference_distinct_{placement}_p1_{MANY_INDICES}"
         waited = Waited(f"table of 2,097,152 indices, {placement}", TABLE_LIMIT_S[device.kind])
         yield waited.timed(_table_builder(Cell.parse(name), device), here)
-    # A process is started each time: its best is luck, and what a user waits for is the usual.
+    # Each time starts a process. Its best time is luck; a user waits the median.
     listed = Waited("pagebench list --suite pages", LIST_LIMIT_S, "median")
     yield listed.timed(lambda: _pagebench("list", "--suite", "pages"), here)
     with tempfile.TemporaryDirectory() as scratch:
@@ -53,14 +53,14 @@ def speeds(device: Device, draw: Draw, progress: Progress) -> Iterator[Speed]:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What is waited for, how long it may take, and which of several times is held to that."""
+    """An action, its limit in seconds, and the statistic of its times that must meet the limit."""
 
     what: str
     limit_s: float
     statistic: str = "best"
 
     def timed(self, action: Callable[[], object], here: Environment) -> Speed:
-        """The record of five times."""
+        """Run the action five times and return the record of its times."""
         seconds = []
         for _ in range(REPEATS):
             begin = time.perf_counter()
@@ -93,7 +93,7 @@ def _table_builder(cell: Cell, device: Device) -> Callable[[], object]:
 
 
 def _profiled(device: Device, here: Environment, progress: Progress) -> Iterator[Speed]:
-    """What one waits for `make ncu CELL=...`; where there is no ncu, a line with its remedy."""
+    """The time of `make ncu CELL=...`; where it fails, `progress` reports why."""
     with tempfile.TemporaryDirectory() as scratch:
         out = str(Path(scratch) / "counters.jsonl")
         begin = time.perf_counter()
@@ -108,12 +108,12 @@ def _profiled(device: Device, here: Environment, progress: Progress) -> Iterator
 
 
 def _pagebench(*words: str) -> None:
-    """The command line in a process of its own; CalledProcessError if it fails."""
+    """Run the command line in its own process; CalledProcessError if it fails."""
     subprocess.run([*PAGEBENCH, *words], check=True, capture_output=True, text=True)
 
 
 def _reporter(path: Path, draw: Draw) -> Callable[[], object]:
-    """Reading and drawing a file of records of 200 samples each."""
+    """An action that reads and draws a file of records with 200 samples each."""
     cell = Cell.parse("reference_distinct_p16")
     samples = Samples(tuple(100 + i % 7 * 0.1 for i in range(200)), 1.0, (Block(0),), "samples")
     one = Timing(

@@ -63,7 +63,7 @@ BAD = [
     (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
     (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
     (["ceilings", "--device", "cpu"], "there is none here: those of another machine are read"),
-    (["calibrate", "--device", "cpu"], "needs an NVIDIA GPU, the one that counts; without one"),
+    (["calibrate", "--device", "cpu"], "needs the NVIDIA GPU that counts; without one"),
     (["profile", "xqa_shared_p16", "--device", "cpu"], "pagebench import FILE"),
     (["profile", f"gather_{SMALL}", "--device", "cpu"], "counting needs an NVIDIA GPU"),
     (["profile", "--suite", "pages", "--device", "cpu"], "counting needs an NVIDIA GPU"),

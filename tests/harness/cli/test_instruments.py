@@ -92,8 +92,8 @@ def test_ceilings_are_kept_and_drawn(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["ceilings", "--device", "cpu"], "there is none here: those of another machine are read"),
-        (["calibrate", "--device", "cpu"], "the one that counts; without one, `pagebench import"),
+        (["ceilings", "--device", "cpu"], "those of another machine are read from"),
+        (["calibrate", "--device", "cpu"], "the NVIDIA GPU that counts; without one, "),
         (["calibrate", "--device", "tpu"], "device tpu: use auto, cpu, cuda or cuda:N"),
         (["show", "xqa_shared_q16"], "unknown word q16"),
         (["show", NAME, "none.jsonl"], "none.jsonl: No such file"),
