@@ -1,4 +1,4 @@
-"""One card a cell: what was asked, what reached the kernel, how long it took, what it did."""
+"""One card per cell: what was asked, what reached the kernel, how long it took, what it did."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from pagebench.profiles.ceilings import CriticalPath, bandwidth_at
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The newest measured timing and the newest counters of a cell; None where there are none.
+    """The newest measured timing and the newest counters of a cell; None if there are none.
 
-    `ceiling_gbps` is what its GPU reaches when it reads as many bytes, `path` what binds the newest
-    time that counters and ceilings can explain.
+    `ceiling_gbps`: the measured GB/s of its GPU when it reads as many bytes. `path`: what binds the
+    newest time that counters and ceilings can explain.
     """
 
     cell: str
@@ -45,14 +45,14 @@ class Card:
 
     @property
     def resolved(self) -> Mapping[str, str | int | float | bool]:
-        """What the adapter says it chose, with the timing if there is one."""
+        """What the adapter resolved: of the timing, or else of the counters."""
         found = self.timing or self.counters
         return found.resolved if found else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """Counters `of` one cell over those of `cell` where they differ; None over none."""
+    """Counters `of` one cell over those of `cell` where they differ; None over zero."""
 
     cell: str
     of: str
@@ -64,15 +64,15 @@ class Against:
 
 
 def read_files(files: Sequence[Path]) -> Stored:
-    """All that cards are made of. StoreError for a file that cannot be read."""
+    """All records that cards use. StoreError for a file that cannot be read."""
     return store.read(files, Timing, Counters, MeasuredCeilings)
 
 
 def joined(cell: str, files: Sequence[Path], found: Stored | None = None) -> Card:
-    """The newest timing and counters of a cell in those files; UserError where there are none.
+    """The newest timing and counters of a cell in those files; UserError if there are none.
 
-    `found` is what they hold, where it was read before. Counters of the timing's own GPU and state
-    of the cache come first, then those of its model.
+    `found`: their records, if already read. Counters of the same GPU and L2 state as the timing
+    come first, then those of the same model.
     """
     found = found or read_files(files)
     times = [each for each in found.of(Timing) if each.cell == cell]
@@ -90,13 +90,13 @@ def _nothing(cell: str, files: Sequence[Path]) -> str:
     more = f" and {len(files) - 2} more files" if len(files) > 3 else ""
     where = ", ".join(map(str, files[: 2 if more else 3])) or "runs/"
     return (
-        f"{cell}: no record of it in {where}{more}; `pagebench run {cell}` makes one, or name the "
-        "files that have it"
+        f"{cell}: no records in {where}{more}; `pagebench run {cell}` makes one, or name the "
+        "files that hold it"
     )
 
 
 def _counters(cell: str, timing: Timing | None, evidence: Evidence) -> Counters | None:
-    """Of the timing's GPU and state if there are any, else any; predicted anew."""
+    """Counters of the timing's GPU and state if there are any, else any; predictions recomputed."""
     cells = [Cell.parse(cell)]
     state = State(timing.environment, timing.l2) if timing else None
     found = evidence.newest_counters(cells, state) or evidence.newest_counters(cells)
@@ -104,7 +104,7 @@ def _counters(cell: str, timing: Timing | None, evidence: Evidence) -> Counters 
 
 
 def _ceiling(timing: Timing, evidence: Evidence) -> float | None:
-    """What this GPU reaches when it reads as many bytes, from a ceilings record if there is one."""
+    """GB/s that this GPU reaches when it reads as many bytes; None without a ceilings record."""
     if timing.environment.gpu is None:
         return None
     found = evidence.newest_ceilings(timing.environment)
@@ -112,7 +112,7 @@ def _ceiling(timing: Timing, evidence: Evidence) -> float | None:
 
 
 def _binds(times: Iterable[Timing], counters: Counters, evidence: Evidence) -> CriticalPath | None:
-    """The critical path of the newest time that counters and ceilings can explain: by events."""
+    """The critical path of the newest time by events that counters and ceilings can explain."""
     timing = by_events(times, counters)
     if timing is None or timing.samples is None:
         return None
@@ -123,7 +123,7 @@ def _binds(times: Iterable[Timing], counters: Counters, evidence: Evidence) -> C
 def contrast(card: Card, other: Card) -> Against:
     """Whether both cells ran the same binary alike, and stable counters over the other's.
 
-    A counter that is zero in the other has no ratio: None. UserError where one has no counters.
+    The ratio is None if the counter is zero in the other. UserError if one has no counters.
     """
     mine, theirs = _counted(card), _counted(other)
     total, over = mine.total, theirs.total
@@ -168,15 +168,16 @@ def _folded(lines: Iterable[str]) -> list[str]:
 
 def _against_lines(found: Against) -> list[str]:
     same = ", ".join(
-        f"{what} {'same' if is_same else 'another'}" for what, is_same in found.same.items().items()
+        f"{what} {'same' if is_same else 'different'}"
+        for what, is_same in found.same.items().items()
     )
     ratios = ", ".join(
-        f"{name} {'from none' if ratio is None else f'x {ratio:.4f}'}"
+        f"{name} {'from zero' if ratio is None else f'x {ratio:.4f}'}"
         for name, ratio in found.ratio.items()
     )
     return [
         f"  against   {found.cell}: {same}",
-        f"            {found.of} over it: {ratios or 'no stable change'}",
+        f"            {found.of} over {found.cell}: {ratios or 'no stable change'}",
     ]
 
 
@@ -186,7 +187,7 @@ def _counted_where(card: Card) -> list[str]:
     counters, timing = card.counters, card.timing
     whence = _whence(counters.environment, counters.date)
     if timing and timing.environment.uuid != counters.environment.uuid:
-        whence += ", another GPU than the time's"
+        whence += ", not the GPU of the timing"
     return [f"  counters  on {whence}"]
 
 
@@ -210,7 +211,7 @@ def _timing_lines(card: Card) -> list[str]:
 
 def _whence(facts: Environment, date: str) -> str:
     """GPU, date and commit of a record."""
-    unnamed = "a GPU that the page does not name" if facts.capability else "unknown device"
+    unnamed = "a GPU not named in the report" if facts.capability else "unknown device"
     device = facts.gpu or facts.cpu or unnamed
     words = [
         f"{device} {facts.gpu_name}".rstrip(),
@@ -224,7 +225,7 @@ Resolved = Mapping[str, str | int | float | bool]
 
 
 def _short(resolved: Resolved) -> Resolved:
-    """Without the module, whose name is as long as all that it was compiled for: JSON has it."""
+    """Without the module, whose name is too long for a card; JSON has it."""
     return {name: value for name, value in resolved.items() if name != "module"}
 
 
@@ -237,18 +238,18 @@ def _distinct_bytes(timing: Timing) -> int:
 
 
 def _bandwidth(card: Card, timing: Timing, shown: timings.Row) -> str:
-    """Distinct bytes over time against the ceiling, and DRAM bytes where they were counted."""
+    """Distinct bytes over time against the ceiling, and DRAM bytes if counted."""
     nominal = f" ({share(shown.of_nominal)} of nominal)" if shown.of_nominal is not None else ""
     distinct, gbps = _distinct_bytes(timing) / 1e6, bandwidth(shown.gbps)
     text = f"  bytes     {distinct:.1f} MB distinct, {gbps} GB/s{nominal}"
     if card.ceiling_gbps:
         reached = (shown.gbps or 0) / card.ceiling_gbps
-        text += f", {reached:.1%} of the {card.ceiling_gbps:.0f} this GPU reads"
+        text += f", {reached:.1%} of the measured {card.ceiling_gbps:.0f}"
     return text + _dram(card.counters, timing, shown)
 
 
 def _dram(counters: Counters | None, timing: Timing, shown: timings.Row) -> str:
-    """What was read from DRAM, where it was counted in the state of the time."""
+    """Bytes read from DRAM, if counted on the GPU and in the L2 state of the timing."""
     read = counters.total.get("dram_read_bytes") if counters else None
     state = State(timing.environment, timing.l2)
     if counters is None or read is None or not shown.time_us or not state.holds(counters):

@@ -1,4 +1,4 @@
-"""Tables of what is judged: contrasts and ladders that are shipped, doses, planted effects."""
+"""Tables of contrasts and ladders, doses and planted effects."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def ladder_table(ladders: Iterable[Ladder]) -> str:
 
 
 def dose_table(dose: Dose) -> str:
-    """Times and counters of a ladder, under what the time follows."""
+    """What the time follows, then the ladder's times and counters."""
     rows = [("time us", *(f"{us.middle_us:.2f}" for us in dose.times))]
     rows += [
         (name, *(f"{value:,.0f}" for value in values)) for name, values in dose.counters.items()
     ]
-    head = fold(f"{dose.regime}: the time follows {follows(dose)}", 2)
+    head = fold(f"{dose.regime}: the time follows: {follows(dose)}", 2)
     return f"{head}\n{plain((dose.knob, *dose.values), rows)}"
 
 
 def planted_table(planted: Planted) -> str:
-    """What was planted and found, and the smallest effect that would be found."""
+    """What was planted and found, and the detectable effect."""
     rows = [
         (
             row.cell,
@@ -50,6 +50,6 @@ def planted_table(planted: Planted) -> str:
         )
         for row in planted.rows
     ]
-    table = plain(("cell", "instrument", "planted", "found", "interval", "right"), rows)
+    table = plain(("cell", "instrument", "planted", "found", "interval", "correct"), rows)
     least = planted.detectable
-    return f"{table}\nsmallest effect that would be found: {least:.2%}" if least else table
+    return f"{table}\ndetectable effect: {least:.2%}" if least else table

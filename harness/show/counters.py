@@ -1,4 +1,4 @@
-"""Counters and ceilings as tables: a card of one cell, a row of many."""
+"""Counters and ceilings as tables: a card for one cell, a row for each of many."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def counters_card(counters: Counters) -> str:
 
 
 def counters_table(counters: Counters) -> list[tuple[str, ...]]:
-    """Counter, value of each kernel where there are several, value of the call, unit, measured over
-    predicted, and whether it repeated."""
+    """Rows: counter, value of each kernel if there are several, value of the call, unit, measured
+    over predicted, and whether it repeated."""
     rows = [_counter_row(counters, name, count) for name, count in counters.total.items()]
     blank = [""] * len(_of_kernels(counters, ""))
     for name, value in counters.ratios.items():
@@ -76,12 +76,12 @@ def _spread(share: float) -> str:
 
 
 def of_predicted(counters: Counters, name: str) -> str:
-    """Measured over predicted; empty where either is not known."""
+    """Measured over predicted; empty if either is unknown."""
     return number(counters.over_predicted(name), 4)
 
 
 def kernel_lines(counters: Counters) -> list[str]:
-    """Lines for each kernel: symbol, launch, occupancy, rates; LDG where it was predicted apart."""
+    """Lines for each kernel: symbol, launch, occupancy, rates; the decode kernel's LDG."""
     lines = [line for kernel in counters.kernels for line in _kernel(kernel)]
     share, decode = counters.decode_over_predicted, counters.kernels[0].values.get("ldg", ())
     if share is not None and decode:
@@ -105,7 +105,7 @@ def _kernel(kernel: Kernel) -> list[str]:
 
 
 def short_symbol(symbol: str) -> str:
-    """A symbol without what is beyond MOST_SYMBOL characters, cut where a parameter ends."""
+    """A symbol cut to MOST_SYMBOL characters, at the end of a parameter."""
     if len(symbol) <= MOST_SYMBOL:
         return symbol
     kept = symbol[:MOST_SYMBOL]
@@ -114,27 +114,27 @@ def short_symbol(symbol: str) -> str:
 
 
 def _resources(launch: Mapping[str, float | None]) -> list[str]:
-    """Registers, shared memory and resident blocks, as far as they are known."""
+    """Registers, shared memory and resident blocks, if known."""
     names = ("blocks_by_registers", "blocks_by_shared", "blocks_by_warps")
     limits = [limit for name in names if (limit := launch.get(name))]
     registers, shared = launch.get("registers"), launch.get("shared_bytes")
     found = (
         None if registers is None else f"{registers:.0f} registers",
         None if shared is None else f"{shared / 1024:.0f} KiB shared",
-        f"{plural(int(min(limits)), 'block')} an SM" if limits else None,
+        f"{plural(int(min(limits)), 'block')} per SM" if limits else None,
     )
     return [words for words in found if words]
 
 
 def _predicted(counters: Counters) -> str:
-    """The work that the layout gives, which has no counter of its own."""
+    """The work computed from the layout, for which there is no counter."""
     work = counters.predicted
     sectors = work.sectors_per_request
     words = [
         f"{work.index_entries:,} index entries",
         f"{work.distinct_kv_bytes / 1e6:,.1f} MB of distinct KV",
         f"{work.flop / 1e9:,.2f} GFLOP",
-        *([] if sectors is None else [f"{sectors:g} sectors a KV request"]),
+        *([] if sectors is None else [f"{sectors:g} sectors per KV request"]),
     ]
     failed = "" if work.failed is None else f"; no loads: {work.failed}"
     return f"{', '.join(words)}{failed}"
@@ -159,13 +159,13 @@ def _how(counters: Counters) -> str:
 
 def _trust(counters: Counters) -> str:
     if counters.how.imported:
-        return "imported: neither calibrated nor its kernels checked"
+        return "imported: not calibrated, kernels not checked"
     trust = "calibrated" if counters.calibrated else "not calibrated"
     gone = ", ".join(counters.distrusted)
-    return f"{trust}: {gone} left out, found wrong" if gone else trust
+    return f"{trust}: {gone} left out (found wrong)" if gone else trust
 
 
-# --- A row a cell ---------------------------------------------------------------------------------
+# --- One row per cell -----------------------------------------------------------------------------
 
 COUNTER_HEADINGS = (
     "cell",
@@ -184,9 +184,9 @@ COUNTER_HEADINGS = (
 
 
 def counters_row(counters: Counters, timings: Sequence[Timing] = ()) -> tuple[str, ...]:
-    """One line a cell, in the order of COUNTER_HEADINGS.
+    """One row per cell, in the order of COUNTER_HEADINGS.
 
-    GB/s is DRAM bytes over the cell's time, where `timings` has one of that GPU and state.
+    GB/s is DRAM bytes over the cell's time, if `timings` has one of the same GPU and L2 state.
     """
     decode = number(counters.decode_over_predicted, 4)
     apart = f"{decode} of the decode kernel's" if decode else ""
@@ -200,7 +200,7 @@ def counters_row(counters: Counters, timings: Sequence[Timing] = ()) -> tuple[st
         _value(counters, "local_loads"),
         _value(counters, "dram_read_bytes", 1e6, 1),
         of_predicted(counters, "dram_read_bytes"),
-        # In the call's first kernel, which nearly is the call.
+        # Of the call's first kernel, which is nearly the whole call.
         number(counters.kernels[0].median("dram_busy_pct"), 1),
         _over_time(counters, timings),
         f"{hit:.1f}" if isinstance(hit, float) else hit or "",
@@ -209,7 +209,7 @@ def counters_row(counters: Counters, timings: Sequence[Timing] = ()) -> tuple[st
 
 
 def counted_as(how: How) -> str:
-    """The state of the L2 and the way of replaying: counters of others do not compare."""
+    """L2 state and replay mode: counters compare only if both are equal."""
     return f"{how.l2 or 'unknown'}, {how.replay_mode or 'imported'}"
 
 
@@ -234,7 +234,7 @@ CEILING_HEADINGS = ("ceiling", "value", "by parallelism", "saturated")
 
 
 def ceiling_rows(ceilings: MeasuredCeilings) -> list[tuple[str, ...]]:
-    """A ceilings record for CEILING_HEADINGS: launch, rates by warps an SM, DRAM by MB read."""
+    """A ceilings record for CEILING_HEADINGS: launch, rates by warps per SM, DRAM by MB read."""
     rows: list[tuple[str, ...]] = []
     if launch := ceilings.launch_us:
         by_launches = ", ".join(f"{count} {us}" for count, us in launch.by_launches.items())
@@ -244,7 +244,7 @@ def ceiling_rows(ceilings: MeasuredCeilings) -> list[tuple[str, ...]]:
         ]
     for name, rate in ceilings.rates.items():
         by_warps = ", ".join(f"{warps} {value:,.0f}" for warps, value in rate.by_warps.items())
-        shown = f"warps an SM: {by_warps}"
+        shown = f"warps per SM: {by_warps}"
         rows.append((name, f"{rate.value:,.0f}", shown, str(rate.saturated)))
     for point in ceilings.dram_read:
         name = f"dram_read_gbps of {point.bytes_read / 1e6:,.0f} MB"

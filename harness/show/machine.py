@@ -1,7 +1,7 @@
 """What `--json` prints: a record as plain data, with what follows from it.
 
-Its keys are kept for those who read them, also where a record names a field anew. What is not known
-is null, where a table would have an empty cell.
+The keys stay the same even if a record's field is renamed. An unknown value is null, where a table
+has an empty cell.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _data(value: object) -> Any:
 # --- Timings and counters -------------------------------------------------------------------------
 
 
-PREDICTED = ("ldg", "decode_ldg", "dram_read_bytes")  # null where no source gives them
+PREDICTED = ("ldg", "decode_ldg", "dram_read_bytes")  # null if not predicted
 
 
 def timing_json(timing: Timing) -> Json:
@@ -110,7 +110,7 @@ OPTIONAL = ("predicted", "why", "time", "time_us", "floors", "work", "path")
 
 
 def verdict_json(verdict: Verdict) -> Json:
-    """The record, with its headline and all that it rests on in words."""
+    """The record, with its headline and its grounds in words."""
     return _renamed(to_json(verdict), word="verdict", predicts="predicted", optional=OPTIONAL) | {
         "headline": sentences.headline(verdict),
         "because": sentences.verdict_lines(verdict),
@@ -120,12 +120,12 @@ def verdict_json(verdict: Verdict) -> Json:
 
 
 def _renamed(found: Json, optional: tuple[str, ...] = (), **names: str) -> Json:
-    """With other names for some fields, and null for those `optional` that are absent."""
+    """With some fields renamed, and null for `optional` fields that are absent."""
     return dict.fromkeys(optional) | {names.get(key, key): value for key, value in found.items()}
 
 
 def dose_json(dose: Dose) -> Json:
-    """The record, with what the time follows and the words for it; times are least to most."""
+    """The record, with what the time follows in data and words; times are sorted, in us."""
     found, concluded = to_json(dose), conclude(dose)
     del found["times"], found["steps"]
     return found | {
@@ -144,7 +144,7 @@ def _ends(step: Step) -> list[float]:
 
 
 def attack_json(attack: Attack) -> Json:
-    """The record, with what it rests on in words."""
+    """The record, with its grounds in words."""
     return _renamed(to_json(attack), how="attack") | {
         "because": sentences.attack_lines(attack),
         "variants": list(map(_variant, attack.variants)),
@@ -179,7 +179,7 @@ def ladder_json(ladder: Ladder) -> Json:
 
 
 def planted_json(planted: Planted) -> Json:
-    """The record, with what was right."""
+    """The record, with whether each row is right."""
     found = to_json(planted)
     rows = [
         told | {"instrument": sentences.instrument(row), "right": row.is_right}

@@ -1,4 +1,4 @@
-"""Caveats and conclusions in words: the only place that makes sentences of them."""
+"""Caveats and conclusions in words: the only module that puts them into sentences."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _of_judging(found: JudgingCaveat) -> str:
         case ShortCall(floors):
             return f"the call lasts {floors:.1f} floors of its clock"
         case NoCounters():
-            return "no counters of both cells: pagebench profile A B counts them on a GPU"
+            return "a cell has no counters: pagebench profile A B counts both on a GPU"
         case NothingRepeats():
-            return "no counter of both cells repeated"
+            return "no counter repeated in both cells"
         case WideInterval():
             return "the interval of the time ratio is too wide"
         case OtherBinary(differs):
@@ -76,7 +76,7 @@ def caveats(found: Iterable[Caveat]) -> list[str]:
 
 
 def headline(verdict: Verdict) -> str:
-    """The word, and whether it was predicted."""
+    """The verdict's word, and whether it was predicted."""
     if verdict.predicts is None:
         return verdict.word
     if verdict.failed:
@@ -85,7 +85,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """All that a verdict rests on: a short call first, then time, work, what binds, caveats."""
+    """The grounds of a verdict: a short call first, then time, work, what binds, caveats."""
     short = [each for each in verdict.caveats if isinstance(each, ShortCall)]
     others = [each for each in verdict.caveats if not isinstance(each, ShortCall)]
     time = [time_line(verdict.time, verdict.among)] if verdict.time else []
@@ -94,11 +94,11 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def time_line(found: Change, among: int) -> str:
-    """B over A with its interval, and how that was decided."""
+    """B over A with its interval, the processes, the decision and the detectable effect."""
     together = f", one of {among} judged together" if among > 1 else ""
     return (
         f"time x {found.ratio:.4f} [{found.low:.4f}, {found.high:.4f}] over {found.processes} "
-        f"processes{together}: {found.word} (an effect of {found.detectable:.2%} would be found)"
+        f"processes{together}: {found.word} (detectable effect {found.detectable:.2%})"
     )
 
 
@@ -110,18 +110,18 @@ def _work_and_path(verdict: Verdict) -> list[str]:
 
 
 def work_lines(work: Work) -> list[str]:
-    """Which stable counters moved, and which of them a prediction gives."""
+    """Which stable counters changed, and which of those changes were predicted."""
     if not work.changed:
-        return [f"no stable counter moved ({', '.join(work.compared)})"]
+        return [f"no stable counter changed ({', '.join(work.compared)})"]
     moved = ", ".join(
-        f"{name} from none" if ratio is None else f"{name} x {ratio:.4g}"
+        f"{name} from zero" if ratio is None else f"{name} x {ratio:.4g}"
         for name, ratio in work.changed.items()
     )
-    return [f"work moved: {moved}", *filter(None, [from_knob_line(work)])]
+    return [f"work changed: {moved}", *filter(None, [from_knob_line(work)])]
 
 
 def from_knob_line(work: Work) -> str:
-    """Counters whose ratio a prediction gives; empty where there are none."""
+    """Counters whose ratio was predicted; empty if there are none."""
     names = ", ".join(work.from_knob)
     return f"as predicted from layout or source: {names}" if names else ""
 
@@ -135,7 +135,7 @@ def binding(path: CriticalPath) -> str:
 
 
 def binding_line(path: CriticalPath) -> str:
-    """The terms, largest first, T against the measured time, and what binds: to be checked."""
+    """The terms, largest first, T against the measured time, and what binds."""
     ordered = sorted(path.terms_us.items(), key=lambda item: -item[1])
     terms = ", ".join(f"{name} {us:.1f} us{_doubts(path, name)}" for name, us in ordered)
     text = f"{terms}; T {path.path_us:.1f} us"
@@ -143,13 +143,13 @@ def binding_line(path: CriticalPath) -> str:
         text += f", {path.share:.1%} of the {path.time_us:.1f} measured by events"
     text += f": {binding(path)} binds"
     if path.binding == (LATENCY,):
-        text += f" (no counted work gives {REACHED:.0%} of the time; the rest is waiting)"
-    return text + (f"; not known: {', '.join(path.unknown)}" if path.unknown else "")
+        text += f" (no counted work explains {REACHED:.0%} of the time; the rest is waiting)"
+    return text + (f"; unknown: {', '.join(path.unknown)}" if path.unknown else "")
 
 
 def _doubts(path: CriticalPath, name: str) -> str:
     of_terms = {
-        "its busy share of the time": path.by_share,
+        "from its busy share of the time": path.by_share,
         "unstable": path.unstable,
         "unsaturated": path.unsaturated,
     }
@@ -161,47 +161,51 @@ def _doubts(path: CriticalPath, name: str) -> str:
 
 
 def follows(dose: Dose) -> str:
-    """What the time follows, after `the time follows`."""
+    """What the time follows, to stand after `the time follows:`."""
     if not dose.counters:
-        return "unknown, for there are no counters of all cells"
+        return "unknown: some cells have no counters"
     found = conclude(dose)
     tested, untested = (
         " or ".join(" with ".join(names) for names in which)
         for which in (found.follows, found.untested)
     )
-    return tested or (f"perhaps {untested}" if untested else "no counter")
+    return tested or (f"possibly {untested} (not tested)" if untested else "no counter")
 
 
 def dose_lines(dose: Dose) -> list[str]:
-    """All that is said under a dose: what it rests on, and then its caveats."""
+    """All lines under a dose: its grounds, then its caveats."""
     return [*dose_reasons(dose), *caveats(dose.caveats)]
 
 
 def dose_reasons(dose: Dose) -> list[str]:
-    """What was measured at each step, and what each candidate would give there."""
+    """The measured change of each step, and what each candidate gives for it."""
     steps = ", ".join(
         f"{signed(s.middle_us)} [{signed(s.low_us)}, {signed(s.high_us)}]" for s in dose.steps
     )
-    moved = f"from step to step, of interleaved samples, time moves by {steps} us"
+    moved = f"time changes step by step (interleaved samples): {steps} us"
     alike = candidates(dose.counters)
     tried = [_candidate_line(each, alike) for each in conclude(dose).tried]
     return [moved, *tried, *dose_ends(dose)]
 
 
 def dose_ends(dose: Dose) -> list[str]:
-    """What a table of its steps and candidates does not say of a dose."""
+    """What the tables of a dose's steps and candidates do not say."""
     if not dose.counters:
-        return ["no stable counter is known to move over these cells"]
+        return ["no stable counter changes between these cells"]
     if not moves(dose.steps):
-        return ["no step's interval leaves out zero: time follows nothing"]
+        return ["every step's interval contains zero: the time does not change"]
     fitting = [each for each in conclude(dose).tried if each.fits]
     if not fitting:
-        return ["no counter, and no two of them, give every step: the time is unexplained"]
-    return ["no single counter does"] if all(len(each.counters) > 1 for each in fitting) else []
+        return ["no counter and no pair of counters explains every step"]
+    return (
+        ["no single counter explains every step"]
+        if all(len(each.counters) > 1 for each in fitting)
+        else []
+    )
 
 
 def candidate(names: Iterable[str], alike: Mapping[str, tuple[str, ...]]) -> str:
-    """The counters of an explanation, each with those that move as it does."""
+    """The counters of an explanation, each with those that change in proportion."""
     return " + ".join(
         f"{name} (alike: {', '.join(alike[name])})" if alike[name] else name for name in names
     )
@@ -212,38 +216,40 @@ def _candidate_line(each: Explanation, alike: Mapping[str, tuple[str, ...]]) -> 
     given = ", ".join(map(signed, each.steps_us))
     verdict = "fits every step" if each.fits else "does not fit"
     if each.fits and not each.tested:
-        verdict += ", with as many costs as steps where they move: where is tested, the cost is not"
+        verdict += (
+            ", but has one free cost for each step at which its counters change: "
+            "the cost is not tested"
+        )
     return f"{candidate(each.counters, alike)} at {costs} a count gives {given} us: {verdict}"
 
 
 # --- Attacks --------------------------------------------------------------------------------------
 
 SCALING = {
-    "scales": "one cost for each {work} that B is predicted to do beyond A fits all three contexts",
-    "constant": "one time fits all three contexts: a fixed cost",
-    "neither": "neither a fixed cost nor one for each {work} that B does beyond A fits",
-    "unclear": "both a fixed cost and one for each {work} that B does beyond A fit: the intervals "
-    "are wide",
+    "scales": "one cost per extra {work} predicted for B fits all three contexts",
+    "constant": "one added time fits all three contexts: a fixed cost",
+    "neither": "neither a fixed cost nor a cost per extra {work} of B fits",
+    "unclear": "both a fixed cost and a cost per extra {work} of B fit: the intervals are wide",
 }
 SCALING_BESIDES = (
-    "so would a cost of anything else that a tile does, for all of it grows with the context: "
-    "this singles out no counter"
+    "the cost of any other work that a tile does would fit too, because all of it grows with the "
+    "context: this does not single out a counter"
 )
 WORK_NAMES = {"ldg": "global load (LDG)", "index_entries": "index entry"}
 
 
 def attack_lines(attack: Attack) -> list[str]:
-    """The effect in every variant, and what that says of the mechanism."""
+    """The effect in each variant, and what it says about the mechanism."""
     return [*map(_effect, attack.variants), *attack_ends(attack)]
 
 
 def attack_ends(attack: Attack) -> list[str]:
-    """What a table of the variants does not say of an attack."""
+    """What the table of an attack's variants does not say."""
     given = attack.variants[1 if attack.how == "context" else 0]
     if given.time.word == "unclear":
-        return ["whether the cells as given differ is not known"]
+        return ["it is not known whether the given cells differ"]
     if given.time.word == "same":
-        return ["the cells as given do not differ: nothing to attack"]
+        return ["the given cells do not differ: there is nothing to attack"]
     if attack.how == "kernel":
         return []
     besides = [SCALING_BESIDES] if attack.word == "scales" else []
@@ -251,7 +257,7 @@ def attack_ends(attack: Attack) -> list[str]:
 
 
 def scaling_line(word: str, work: str) -> str:
-    """What a word of SCALING means, with the name of the work that was predicted."""
+    """What a word of SCALING means, with the name of the predicted work."""
     return SCALING[word].format(work=WORK_NAMES.get(work, work))
 
 
@@ -267,7 +273,7 @@ def _effect(variant: Variant) -> str:
 
 
 def instrument(row: PlantedWord | PlantedLoads | PlantedWait) -> str:
-    """Which instrument was to find what was planted."""
+    """The instrument that should find what was planted."""
     names = {PlantedWord: "verdict", PlantedLoads: "counter (LDG)", PlantedWait: "clock (us)"}
     return names[type(row)]
 

@@ -1,4 +1,4 @@
-"""Text for a terminal, a pipe or Markdown: tables, folded lines, numbers with their words."""
+"""Text for a terminal, a pipe or Markdown: tables, folded lines, numbers and plurals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pagebench.profiles.metrics import CHIPS
 if TYPE_CHECKING:
     from pagebench.harness.environment import Environment
 
-UNBOUNDED = 10**6  # columns of what is no terminal
+UNBOUNDED = 10**6  # columns of a file or a pipe
 
 # --- Numbers and words ----------------------------------------------------------------------------
 
@@ -24,22 +24,22 @@ def plural(count: int | str, noun: str, ending: str = "s") -> str:
 
 
 def number(value: float | None, digits: int) -> str:
-    """With that many decimals; empty for what is not known."""
+    """With that many decimals; empty if unknown."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def share(of_whole: float | None) -> str:
-    """A share of a whole in per cent; empty for what is not known."""
+    """A share of a whole in per cent; empty if unknown."""
     return "" if of_whole is None else f"{of_whole:.1%}"
 
 
 def bandwidth(gbps: float | None) -> str:
-    """GB/s, with two decimals where there are not three digits before them."""
+    """GB/s, with two decimals below a hundred."""
     return number(gbps, 0 if (gbps or 0) >= 100 else 2)
 
 
 def signed(us: float) -> str:
-    """To a tenth of a microsecond, with its sign; what rounds to zero has a plus."""
+    """To a tenth of a microsecond, with its sign; zero has a plus."""
     return f"{round(us, 1) + 0.0:+.1f}"
 
 
@@ -127,12 +127,12 @@ def _clocks(facts: Environment) -> str:
 
 
 def commit(facts: Environment) -> str:
-    """The commit as far as one needs it, and whether the tree had changes besides."""
+    """The short commit, and whether the tree had uncommitted changes."""
     return f"{(facts.commit or 'unknown')[:12]}{' with changes' if facts.dirty else ''}"
 
 
 def _device(facts: Environment) -> str:
-    """The GPU or CPU; of an imported report, whose GPU has no name, its compute capability."""
+    """The GPU or CPU; for an imported report, which names no GPU, the compute capability."""
     if facts.gpu:
         return facts.gpu
     if facts.cpu:

@@ -16,13 +16,13 @@ from pagebench.harness.show.sentences import caveat
 from pagebench.harness.show.text import bandwidth, fold, number, plural, share
 from pagebench.harness.timing.stats import Modes, Summary, summarise
 
-SHORT_FLOORS = 10  # a time under this many floors is mostly clock
-BUSY = 1.5  # load a core beyond which something else took part
+SHORT_FLOORS = 10  # a shorter time is mostly clock overhead
+BUSY = 1.5  # load per core above which other work was running
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a table shows of one record; times in microseconds, None where there is none."""
+    """One record as a table shows it; times in microseconds, None if unknown."""
 
     cell: str
     boundary: str
@@ -83,20 +83,20 @@ def row(timing: Timing) -> Row:
 
 
 def gbps(timing: Timing, summary: Summary | None) -> float | None:
-    """Distinct KV bytes over the median; None for planning, and where they are not known."""
+    """Distinct KV bytes over the median; None for planning, and if they are unknown."""
     if summary is None or timing.predicted is None or timing.boundary != "run":
         return None
     return timing.predicted.distinct_kv_bytes / summary.median_us / 1e3
 
 
 def of_nominal(timing: Timing, rate: float | None) -> float | None:
-    """GB/s over the nominal DRAM bandwidth; None where either is not known."""
+    """GB/s over the nominal DRAM bandwidth; None if either is unknown."""
     nominal = timing.environment.nominal_dram_gbps
     return rate / nominal if rate and nominal else None
 
 
 def command(timing: Timing) -> str:
-    """The command that measures this again; options that are the default are left out."""
+    """The command that measures this again; defaults are left out."""
     usual_clock, usual_l2 = usual_state(timing)
     options = (
         (f" --kernel {timing.asked.kernel}", not timing.asked.kernel),
@@ -127,7 +127,7 @@ def notes(timing: Timing, summary: Summary | None) -> list[str]:
 def _of_samples(samples: Samples, summary: Summary) -> list[str]:
     few, floor_us = plural(summary.count, "sample"), samples.floor_us
     return [
-        *([] if summary.has_interval else [f"no interval from {few}: more --seconds"]),
+        *([] if summary.has_interval else [f"no interval from {few}: raise --seconds"]),
         *([_bimodal(summary.modes)] if summary.modes else []),
         *([f"under {SHORT_FLOORS} floors"] if summary.median_us < SHORT_FLOORS * floor_us else []),
     ]
@@ -139,7 +139,7 @@ def _bimodal(modes: Modes) -> str:
 
 
 def _of_blocks(blocks: Sequence[Block]) -> list[str]:
-    """Throttling and a clock that moved, of the GPU while it was timed."""
+    """Throttling and clock changes of the GPU while it was timed."""
     reasons = {reason for block in blocks for reason in block.throttle}
     throttled = [f"throttled ({', '.join(sorted(reasons))})"] if reasons else []
     moved = clock_moved(clocks_of(blocks))
@@ -147,7 +147,7 @@ def _of_blocks(blocks: Sequence[Block]) -> list[str]:
 
 
 def clocks_of(blocks: Sequence[Block]) -> list[int]:
-    """SM clocks of the blocks in MHz, by the spin before a sample where there was one."""
+    """SM clocks of the blocks in MHz: of the spin before a sample if there was one."""
     return [clock for block in blocks if (clock := block.spin_mhz or block.sm_mhz)]
 
 
@@ -183,7 +183,7 @@ def cells_of(shown: Row) -> tuple[str, ...]:
 
 
 def tall(rows: Iterable[Row]) -> str:
-    """For a terminal of any width: the command that reproduces a row, and under it what it gave."""
+    """For a terminal of any width: the command that reproduces a row, and its result below."""
     return "\n".join(line for shown in rows for line in (shown.command, *_under_command(shown)))
 
 
@@ -238,10 +238,7 @@ GAP_HEADINGS = ("compared on", "events floor us", "events - cupti us", "allowed 
 
 
 def pivot(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """One row a cell, boundary and L2 state, one column a clock; events beside the cupti span.
-
-    The eager clock has no L2 state of its own choosing, so it stands beside every one.
-    """
+    """One row per cell, boundary and L2 state, one column per clock; events beside cupti spans."""
     rows = _by_state(timings)
     clocks = sorted({clock for found in rows.values() for clock in found})
     compares = "cupti" in clocks
@@ -258,7 +255,7 @@ def pivot(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
 
 
 def _by_state(timings: Iterable[Timing]) -> dict[tuple[str, ...], dict[str, Samples]]:
-    """Samples by state and clock, those of the eager clock beside all states of their cell."""
+    """Samples by state and clock; the eager clock cannot choose a state: it is in all of them."""
     measured = [(timing, timing.samples) for timing in timings if timing.samples]
     rows: dict[tuple[str, ...], dict[str, Samples]] = {}
     for timing, samples in measured:
@@ -273,7 +270,7 @@ def _by_state(timings: Iterable[Timing]) -> dict[tuple[str, ...], dict[str, Samp
 
 
 def _state(timing: Timing) -> tuple[str, ...]:
-    """The cell, and what of its boundary and L2 state is not the default."""
+    """The cell, with its boundary and L2 state if they are not the default."""
     unusual = (word for word in (timing.boundary, timing.l2) if word not in ("run", "cold"))
     return (timing.cell, *unusual)
 
@@ -283,7 +280,7 @@ def _median(samples: Samples | None) -> str:
 
 
 def _gap(found: Mapping[str, Samples]) -> tuple[str, ...]:
-    """How far events are above the span, against the floor plus one per cent of the span."""
+    """Events minus the span, against a limit of the floor plus one per cent of the span."""
     events, cupti = found.get("events"), found.get("cupti")
     if cupti and cupti.events_us and cupti.events_floor_us is not None:
         gaps = np.subtract(cupti.events_us, cupti.time_us)

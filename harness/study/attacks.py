@@ -1,4 +1,4 @@
-"""What became of an effect with another context or another kernel; words as recorded."""
+"""What happens to an effect in other contexts or another kernel; words as recorded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pagebench.harness.show import sentences
 from pagebench.harness.study.read import Recorded, gpus_of
 from pagebench.harness.study.section import Section, Table, arrow, table_of
 
-VARIANTS = ("A", "B", "B over A", "us", "interval", "time", "work predicted")
+VARIANTS = ("A", "B", "B over A", "difference us", "interval", "time", "predicted extra work")
 
 
 def attacks(recorded: Recorded) -> Section:
-    """The newest attack of each kind on each two cells."""
+    """The newest attack of each kind on each pair of cells."""
     newest = {(attack.how, attack.cells): attack for attack in recorded.attacks}.values()
     if not newest:
         missing = "No attack in these files: `pagebench attack HOW A B`."

@@ -1,4 +1,4 @@
-"""Bandwidth measured and reached: contiguous distinct cells, which read every byte once."""
+"""Measured ceilings, and the bandwidth of contiguous distinct cells, which read each byte once."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pagebench.profiles.ceilings import Point, bandwidth_at
 
 NO_CEILINGS = "No measured ceilings in these files: `pagebench ceilings --out FILE`."
 REACHED = ("cell", "MB", "time us", "GB/s", "of nominal", "of the ceiling", "note")
-SCALARS = ("ceiling", "value", "by warps an SM, or launches", "shown to saturate")
+SCALARS = ("ceiling", "value", "by warps per SM, or by launches", "saturated")
 RATE_NAMES = {
     "l2_read_gbps": "L2 read, GB/s",
-    "issue_ginst": "issue, 10^9 warp instructions a second",
+    "issue_ginst": "issue, 10^9 warp instructions per second",
     "fma_gflops": "FMA, GFLOP/s",
     "matrix_gflops": "mma.sync bf16, GFLOP/s",
 }
 
 
 def ceilings(recorded: Recorded) -> Section:
-    """The newest ceilings, and what cells reach of them."""
+    """The newest ceilings, and how close cells come to them."""
     measured = recorded.ceilings[-1] if recorded.ceilings else None
     points = measured.dram_read if measured else ()
     cells = _streaming(recorded)
@@ -65,13 +65,13 @@ def _kernel_page_tokens(name: str) -> tuple[str, int, int, str]:
 
 
 def _measured_tables(measured: MeasuredCeilings | None) -> tuple[Table, ...]:
-    """DRAM's curve and the other ceilings, as far as the record has them."""
+    """DRAM's curve and the other ceilings that the record has."""
     if measured is None:
         return ()
     gpus = (gpus_of(measured),)
     curve = table_of(
         "DRAM read bandwidth",
-        ("MB read", "GB/s", "shown to saturate"),
+        ("MB read", "GB/s", "saturated"),
         list(map(_point_row, measured.dram_read)),
         gpus=gpus,
     )
@@ -113,7 +113,7 @@ def _reached_tables(
     points = measured.dram_read if measured else ()
     return (
         table_of(
-            "Bandwidth reached, every distinct KV byte counted once",
+            "Bandwidth reached; each distinct KV byte counts once",
             REACHED,
             [_reached_row(cell, found, points) for cell, found in cells.items()],
             gpus=[gpus_of(found, measured) for found in cells.values()],
@@ -144,9 +144,9 @@ def _figure(measured: MeasuredCeilings | None, cells: Mapping[str, Timed]) -> Fi
         if any(block.throttle for block in found.samples.blocks):
             throttled.append(place)
     alt = (
-        "Bandwidth that contiguous distinct cells reach over the bytes they must read, a mark a "
-        "kernel and page size, under the nominal bandwidth and, where it was measured, the "
-        "ceiling. A + on a mark: the GPU throttled meanwhile. Numbers are in the tables."
+        "Bandwidth of contiguous distinct cells by the bytes they must read, one marker per "
+        "kernel and page size, with the nominal bandwidth and the measured ceiling if there is "
+        "one. +: the GPU throttled. Numbers are in the tables."
     )
     curve = [(p.bytes_read / 1e6, p.gbps) for p in (measured.dram_read if measured else ())]
     drawn = figures.bandwidth(alt, series, curve, _nominal(cells), throttled)

@@ -1,4 +1,4 @@
-"""What the time follows when a knob moves: times, steps, and what each candidate gives."""
+"""What the time follows when a knob changes: times, steps, and what each candidate gives."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pagebench.harness.study.read import Recorded, gpus_of
 from pagebench.harness.study.section import ANEW, Section, Table, arrow, table_of
 from pagebench.harness.timing.stats import Summary
 
-KNOBS = {"page size": "tokens a page"}  # as an axis
+KNOBS = {"page size": "tokens per page"}  # as an axis
 
 
 def doses(recorded: Recorded) -> Section:
-    """What the time follows when the page shrinks; the newest of each regime."""
+    """What the time follows over the page size; the newest dose of each regime."""
     newest = {dose.regime: dose for dose in recorded.doses}
     if not newest:
         missing = "No dose records: `make study` measures them."
@@ -41,7 +41,7 @@ def _ends(dose: Dose) -> str:
 
 def _followed(dose: Dose) -> str:
     said = (*sentences.dose_ends(dose), *sentences.caveats(dose.caveats))
-    head = f"{_ends(dose)}: the time follows **{sentences.follows(dose)}** {ANEW}"
+    head = f"{_ends(dose)}: the time follows: **{sentences.follows(dose)}** {ANEW}"
     return f"{'; '.join([head, *said])}."
 
 
@@ -55,8 +55,8 @@ def _figure(number: int, dose: Dose) -> Figure:
         for name, alike in candidates(dose.counters).items()
     }
     alt = (
-        f"{dose.cells[0]} to {dose.cells[-1]} ({dose.regime}): time, and every counter that may "
-        "explain it; numbers are in the table."
+        f"{dose.cells[0]} to {dose.cells[-1]} ({dose.regime}): time, and every counter that "
+        "may explain it; numbers are in the table."
     )
     drawn = figures.ladder(f"dose-{number}", alt, times, counted, _knob(dose))
     return replace(drawn, gpus=(gpus_of(dose),))
@@ -81,12 +81,15 @@ def _steps_table(dose: Dose) -> Table:
     headings = (
         _knob(dose),
         "time us",
-        "range of processes",
-        "step to here us",
-        "interval of the step",
+        "range over processes",
+        "step us",
+        "step interval",
         *counters,
     )
-    caption = f"{_ends(dose)}. Times are medians over processes; steps are of interleaved samples."
+    caption = (
+        f"{_ends(dose)}. Times are medians over processes. A step is the change from the row "
+        "above, from interleaved samples."
+    )
     rows = [_steps_row(dose, index, counters) for index in range(len(dose.cells))]
     return table_of(caption, headings, rows, gpus=(gpus_of(dose),))
 
@@ -117,10 +120,10 @@ def _candidates_table(dose: Dose, tried: Sequence[Explanation]) -> Table:
     rows = [("measured", "", *measured, ""), *(_candidate(each, dose, alike) for each in tried)]
     moves = (f"{one} to {other}, us" for one, other in pairwise(dose.values))
     caption = (
-        f"What each candidate gives at each step ({dose.regime}) {ANEW}, at its best cost. "
-        "✕ lies outside the measured interval."
+        f"What each candidate gives for each step ({dose.regime}) {ANEW}, at its best-fitting "
+        "cost. ✕: outside the measured interval."
     )
-    headings = ("counters", "ns a count", *moves, "fits")
+    headings = ("counters", "ns per count", *moves, "fits")
     return table_of(caption, headings, rows, gpus=(gpus_of(dose),))
 
 
@@ -132,6 +135,8 @@ def _candidate(
         for us, step in zip(each.steps_us, dose.steps, strict=True)
     )
     costs = ", ".join(f"{1e3 * cost:.3g}" for cost in each.us_per_count)
-    untested = "" if each.tested else ", as many costs as steps where they move: not tested"
+    untested = (
+        "" if each.tested else ", not tested: as many costs as steps at which the counters change"
+    )
     fits = f"yes{untested}" if each.fits else "no"
     return sentences.candidate(each.counters, alike), costs, *given, fits

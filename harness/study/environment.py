@@ -26,7 +26,7 @@ HEADINGS = (
 
 
 def environment(recorded: Recorded) -> Section:
-    """One row a GPU and commit, with the clocks seen while timing."""
+    """One row per GPU and commit, with the clocks seen while timing."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for source, facts in recorded.environments():
         groups.setdefault(_facts(facts), []).append(source)

@@ -1,8 +1,8 @@
-"""Figures of a study as SVG text to stand inside a page: the same bytes from the same records.
+"""Figures of a study as SVG text for a page: the same records give the same bytes.
 
-Widths are those of a phone's column, so that letters keep their size there. Series differ in marker
+Figures are as wide as a phone's column, so that text keeps its size there. Series differ in marker
 and line style as well as in colour (Okabe and Ito's palette, Color Universal Design, 2008), so that
-they can be told apart in grey.
+they can be distinguished in grey.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LINES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`svg` is an element to put into a page as it is; `alt` says in words what it shows.
+    """`svg` is an element to insert in a page unchanged; `alt` describes it in words.
 
-    `gpus` are those that its numbers are of.
+    `gpus` are the GPUs of its numbers.
     """
 
     name: str
@@ -47,9 +47,9 @@ def ladder(
     alt: str,
     times: Mapping[str, Summary],
     counters: Mapping[str, Mapping[str, float]],
-    knob: str = "tokens a page",
+    knob: str = "tokens per page",
 ) -> Figure:
-    """Time in us, and below it counters as shares of their largest, over the values of a knob."""
+    """Time in us, and below it counters as shares of their maximum, over the values of a knob."""
     with _style():
         canvas = _canvas(3.7 + 0.25 * len(counters) if counters else 2.4)
         rows = canvas.subplots(2 if counters else 1, sharex=True, squeeze=False)[:, 0]
@@ -74,13 +74,13 @@ def _time_over_knob(axes: Axes, times: Mapping[str, Summary]) -> None:
 def _counters_over_knob(
     axes: Axes, order: list[str], counters: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Shares, for counters that explain one time differ by a thousand in size."""
+    """Shares, because counters that explain the same time differ a thousandfold in size."""
     for index, (name, counts) in enumerate(counters.items()):
         largest = max(counts.values()) or 1
         axes.plot(
             [order.index(value) for value in counts],
             [count / largest for count in counts.values()],
-            label=f"{name} (most: {largest:,.0f})",
+            label=f"{name} (max: {largest:,.0f})",
             color=COLOURS[index % len(COLOURS)],
             marker=MARKERS[index % len(MARKERS)],
             linestyle=LINES[index % len(LINES)],
@@ -89,7 +89,7 @@ def _counters_over_knob(
         )
     axes.margins(x=0.12)
     axes.set_ylim(-0.05, 1.1)
-    axes.set_ylabel("count over its most")
+    axes.set_ylabel("count / max")
 
 
 def _label_points(axes: Axes, values: Sequence[float], texts: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ def _label_points(axes: Axes, values: Sequence[float], texts: Sequence[str]) -> 
     axes.margins(x=0.12)
 
 
-SHIFTS = (0.95, 1.05)  # or the intervals of both placements would cover each other
+SHIFTS = (0.95, 1.05)  # so that the intervals of both placements do not overlap
 Ratio = tuple[float, float, float]  # the value, and the ends of its interval
 
 
@@ -165,7 +165,7 @@ def bandwidth(
 ) -> Figure:
     """GB/s over MB: series of cells, the measured ceiling and the nominal one.
 
-    A + marks points measured while the GPU throttled.
+    + marks points measured while the GPU throttled.
     """
     with _style():
         canvas = _canvas(4.6)
@@ -198,7 +198,7 @@ def bandwidth(
 
 
 def strip(name: str, alt: str, time_us: Sequence[float], modes: Modes) -> Figure:
-    """Every sample in time order, those of the slower mode apart."""
+    """Every sample in time order; the slower mode has its own marker."""
     with _style():
         canvas = _canvas(2.4)
         axes = canvas.subplots()
@@ -217,7 +217,7 @@ def strip(name: str, alt: str, time_us: Sequence[float], modes: Modes) -> Figure
 
 
 def _style() -> AbstractContextManager[None]:
-    """Figures look the same wherever they are drawn."""
+    """A fixed style: figures look the same on every machine."""
     from matplotlib import rc_context
 
     return rc_context(
@@ -229,7 +229,7 @@ def _style() -> AbstractContextManager[None]:
             "axes.spines.right": False,
             "axes.edgecolor": GREY,
             "text.color": INK,
-            "svg.fonttype": "none",  # letters stay text: small, and they can be searched
+            "svg.fonttype": "none",  # text stays text: small and searchable
             "svg.hashsalt": "pagebench",
             "figure.constrained_layout.use": True,
         }
@@ -243,7 +243,7 @@ def _canvas(height_inches: float) -> Canvas:
 
 
 def _svg(canvas: Canvas, name: str) -> str:
-    """The svg element alone and undated, its ids under the figure's name: a page holds several."""
+    """The svg element alone, undated; ids start with the figure's name, to be unique in a page."""
     file = StringIO()
     canvas.savefig(file, format="svg")
     text = file.getvalue()

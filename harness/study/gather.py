@@ -1,4 +1,4 @@
-"""Gather isolation: does it matter to a token-flat kernel where tokens lie?"""
+"""Gather isolation: does the placement of tokens matter to a token-flat kernel?"""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def gather(recorded: Recorded) -> Section:
         if all(placement_cell(where, batch) in timed for where in PLACEMENTS)
     }
     if not whole:
-        missing = "No placements: `pagebench run --suite placements`."
+        missing = "No timings of placements: `pagebench run --suite placements`."
         return Section("gather", TITLE, missing=missing)
-    caption = f"FlashInfer decode, page 1, 8,192 tokens a request.{files_of(timed.values())}"
+    caption = f"FlashInfer decode, page 1, 8,192 tokens per request.{files_of(timed.values())}"
     rows = list(map(_row, whole.values()))
     gpus = [gpus_of(*found.values()) for found in whole.values()]
     return Section(
@@ -79,7 +79,7 @@ def _in_two_modes(found: Placed) -> bool:
 
 
 def _beside(whole: Mapping[int, Placed]) -> Table:
-    """Scatter over contiguous: where a cell lies in two modes no difference means anything."""
+    """Scatter over contiguous; a difference means nothing if a cell is bimodal."""
     gpu = gpus_of(*(found for each in whole.values() for found in each.values()))
     contiguous_ms, scatter_ms = original.GATHER_CONTIGUOUS_MS, original.GATHER_SCATTER_MS
     least_gb, most_gb = original.GATHER_GB
@@ -91,7 +91,7 @@ def _beside(whole: Mapping[int, Placed]) -> Table:
             _million(million) if million else "not measured",
         ),
         (
-            "scatter over contiguous, least and most over all footprints",
+            "scatter over contiguous, minimum and maximum over all footprints",
             f"{original.GATHER_LEAST_PCT:+.1f}% to {original.GATHER_MOST_PCT:+.1f}%, "
             f"{least_gb} to {most_gb} GB",
             _least_and_most(list(whole.values())),
@@ -103,14 +103,14 @@ def _beside(whole: Mapping[int, Placed]) -> Table:
 def _million(found: Placed) -> str:
     change, _, _ = ratio(found["scatter"], found["contiguous"])
     times = [found[where].summary.median_us / 1e3 for where in ("contiguous", "scatter")]
-    modes = ", a cell in two modes" if _in_two_modes(found) else ""
+    modes = ", one cell bimodal" if _in_two_modes(found) else ""
     return f"{percent(change)} ({times[0]:.4f} to {times[1]:.4f} ms{modes})"
 
 
 def _least_and_most(whole: Sequence[Placed]) -> str:
     known = [each for each in whole if not _in_two_modes(each)]
     left_out = [f"{gb_of(each['contiguous']):.2f}" for each in whole if _in_two_modes(each)]
-    without = f"without {' and '.join(left_out)} GB, where a cell has two modes" if left_out else ""
+    without = f"without {' and '.join(left_out)} GB, where a cell is bimodal" if left_out else ""
     if not known:
         return without
     changes = [ratio(each["scatter"], each["contiguous"])[0] for each in known]
@@ -128,15 +128,15 @@ def _figure(whole: Sequence[Placed]) -> Figure:
         for where in PLACEMENTS[1:]
     }
     alt = (
-        "Time of shuffled and scattered tokens over contiguous ones, in per cent, over the "
-        "footprint. Hollow: one of the two cells lies in two modes."
+        "Time of shuffled and scattered tokens relative to contiguous ones, in per cent, by "
+        "footprint. Hollow: one of the two cells is bimodal."
     )
     drawn = figures.placements(alt, series, _unsure(whole))
     return replace(drawn, gpus=tuple(gpus_of(*each.values()) for each in whole))
 
 
 def _unsure(whole: Sequence[Placed]) -> set[tuple[str, float]]:
-    """Placement and footprint of ratios that two modes may have made."""
+    """Placement and footprint of ratios with a bimodal cell."""
     return {
         (where, gb_of(each["contiguous"]))
         for each in whole

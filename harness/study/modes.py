@@ -1,4 +1,4 @@
-"""Raw samples of the cells that lie in two modes: a difference between those is no effect."""
+"""Raw samples of bimodal cells: a difference between their medians is not an effect."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pagebench.harness.study.read import Recorded, Timed, gpus_of
 from pagebench.harness.study.section import Section, table_of
 from pagebench.harness.timing.stats import Modes
 
-TITLE = "Cells in two modes"
+TITLE = "Bimodal cells"
 HEADINGS = ("cell", "fast us", "slow us", "slow share", "samples", "file")
 
 
 def modes(recorded: Recorded) -> Section:
-    """A row and a strip of samples for every timing in two modes."""
+    """A row and a strip of samples for every bimodal timing."""
     found = list(_bimodal(recorded))
     if not found:
-        return Section("modes", TITLE, missing="No timing in these files has two modes.")
+        return Section("modes", TITLE, missing="No timing in these files is bimodal.")
     table = table_of(
         "Modes by the dip test",
         HEADINGS,
@@ -57,6 +57,6 @@ def _row(timed: Timed, both: Modes) -> tuple[str, ...]:
 
 
 def _strip(number: int, timed: Timed, both: Modes) -> Figure:
-    alt = f"{timed.timing.cell}, {timed.file}: samples in time order, two modes"
+    alt = f"{timed.timing.cell}, {timed.file}: samples in time order, bimodal"
     drawn = figures.strip(f"modes-{number}", alt, timed.samples.time_us, both)
     return replace(drawn, gpus=(gpus_of(timed),))

@@ -25,7 +25,7 @@ HEADINGS = (
     "cell",
     "DRAM busy %",
     "L2 hit %",
-    "sectors a request",
+    "sectors per request",
     "LDG",
     "DRAM read MB",
     f"of predicted {ANEW}",
@@ -33,7 +33,7 @@ HEADINGS = (
 
 
 def nsight(recorded: Recorded) -> Section:
-    """Counters of the placements."""
+    """Counters of contiguous, block128 and scatter, one row per cell."""
     names = [placement_cell(where, batch) for batch in FOOTPRINTS for where in PLACEMENTS]
     counted = recorded.counted(names)
     if not counted:
@@ -67,7 +67,7 @@ def _row(counters: Counters) -> tuple[str, ...]:
 
 
 def _beside(counted: Mapping[str, Counters]) -> tuple[Table, ...]:
-    """Of the largest footprint counted both contiguous and scattered."""
+    """The largest footprint that was counted both contiguous and scattered."""
     pairs = [(placement_cell("contiguous", b), placement_cell("scatter", b)) for b in FOOTPRINTS]
     whole = [(counted[a], counted[b]) for a, b in pairs if a in counted and b in counted]
     if not whole:
@@ -84,7 +84,7 @@ def _beside(counted: Mapping[str, Counters]) -> tuple[Table, ...]:
             both(lambda counters: rate(counters, "dram_busy_pct")),
         ),
         ("L2 hit %", f"{original.GATHER_L2_HIT_PCT}, both", both(l2_hit)),
-        ("sectors a request", f"{original.GATHER_SECTORS_PER_REQUEST}, both", both(sectors)),
+        ("sectors per request", f"{original.GATHER_SECTORS_PER_REQUEST}, both", both(sectors)),
     )
     table = beside(rows, gpus_of(one, other))
     return (replace(table, caption=f"{table.caption}: {one.cell} and {other.cell}"),)

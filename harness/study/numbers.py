@@ -1,4 +1,4 @@
-"""How numbers of records stand in a study's tables, and the commands that make them again."""
+"""How a study's tables format the numbers of records, and the commands that reproduce them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pagebench.harness.study.figures import Ratio
 from pagebench.harness.study.read import Timed
 
 QUOTIENT = (
-    "A ratio's brackets are the quotients of both intervals' ends: it compares separate calls, "
-    "where a verdict compares interleaved ones."
+    "The interval of a ratio is the quotient of the far ends of both intervals. A ratio compares "
+    "separate calls; a verdict compares interleaved ones."
 )
-UNSTABLE = "A * marks a counter that did not repeat within its rule."
+UNSTABLE = "A * marks a counter that did not repeat within its tolerance."
 
 # --- Times ----------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ def note(found: Timed | None) -> str:
 
 
 def notes_of(found: Mapping[str, Timed]) -> str:
-    """Notes of several cells in one row, each with the words for the cells it is of."""
+    """Notes of several cells in one row, each after the names of its cells."""
     words: dict[str, list[str]] = {}
     for name, each in found.items():
         for line in notes(each):
@@ -66,7 +66,7 @@ def notes_of(found: Mapping[str, Timed]) -> str:
 
 
 def files_of(timed: Iterable[Timed]) -> str:
-    """A sentence of where timings come from; empty where there are none."""
+    """A sentence that names the files of the timings; empty if there are none."""
     names = dict.fromkeys(found.file for found in timed)
     return f" Timings of {', '.join(names)}." if names else ""
 
@@ -75,7 +75,7 @@ def files_of(timed: Iterable[Timed]) -> str:
 
 
 def total(counters: Counters | None, name: str, scale: float = 1, digits: int = 0) -> str:
-    """A counter of the call; marked where it did not repeat."""
+    """A counter of the call; marked if it did not repeat."""
     count = counters.total.get(name) if counters else None
     if count is None:
         return ""
@@ -88,7 +88,7 @@ def of_predicted(counters: Counters | None, name: str) -> str:
 
 
 def _ratio_of(counters: Counters | None, name: str) -> str:
-    """A derived ratio; marked where a counter that it is made of did not repeat."""
+    """A derived ratio; marked if one of its counters did not repeat."""
     value = counters.ratios.get(name) if counters else None
     if counters is None or not isinstance(value, float):
         return str(value or "")
@@ -116,13 +116,13 @@ def rate(counters: Counters | None, name: str) -> str:
 
 
 def commands_of(timed: Iterable[Timed], counted: Iterable[Counters] = ()) -> tuple[str, ...]:
-    """What measures the timings and counts the counters again, a command a record."""
+    """The commands that measure the timings and count the counters again, one per record."""
     timings = (shown.command(found.timing) for found in timed)
     return (*timings, *map(counters_command, counted))
 
 
 def counters_command(counters: Counters) -> str:
-    """The command that counts this again; options that are the default are left out."""
+    """The command that counts this again; defaults are left out."""
     how = counters.how
     options = (
         (f" --launches {how.launches}", how.launches == 2),

@@ -1,8 +1,8 @@
-"""Figures of the study that this suite began from, to stand beside a GPU's own.
+"""Figures of the original study, to compare with those of this GPU.
 
 Source of every constant: "The 25% Page-Size Slowdown That Wasn't", measured on one RTX 5060 Ti
-(sm_120, 16 GB) with FlashInfer 0.6.6 and PyTorch 2.9.1+cu128. Its tables are lost; what is here
-stood in its prose.
+(sm_120, 16 GB) with FlashInfer 0.6.6 and PyTorch 2.9.1+cu128. Its tables are lost; these
+figures are from its prose.
 """
 
 GPU = "RTX 5060 Ti"
@@ -16,12 +16,12 @@ KEPT = (
 # FlashInfer decode over a million indices, contiguous and scattered.
 GATHER_CONTIGUOUS_MS = 10.1418
 GATHER_SCATTER_MS = 10.2409
-# Scatter over contiguous, least and most over all footprints.
+# Scatter over contiguous, minimum and maximum over all footprints.
 GATHER_GB = (0.03, 8.59)
 GATHER_LEAST_PCT = -1.0
 GATHER_MOST_PCT = 1.3
 
-# Both layouts under Nsight Compute: DRAM throughput of its peak, L2 hits, sectors a request.
+# Both layouts under Nsight Compute: DRAM throughput of its peak, L2 hits, sectors per request.
 GATHER_DRAM_PCT = 96
 GATHER_L2_HIT_PCT = 0.7
 GATHER_SECTORS_PER_REQUEST = 15.6
@@ -44,7 +44,7 @@ DISTINCT_DRAM_PCT = 95
 REPLAY_LDG_PCT = 0.0
 REPLAY_DRAM_PCT = 0.2
 
-# What its prose says of contrasts that are shipped here, in our words for verdicts.
+# What its prose says about our contrasts, in our words for verdicts.
 VERDICTS = {
     "negative": "absent",
     "block128": "absent",

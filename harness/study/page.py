@@ -13,7 +13,7 @@ from pagebench.harness.study.sections import QUESTION, Study
 
 
 def html(study: Study) -> str:
-    """One self-contained page: nothing is loaded and nothing runs."""
+    """One self-contained page: it loads nothing and runs nothing."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("pagebench.harness.study", "")
@@ -44,7 +44,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def breakable(text: str) -> str:
-    """Text as HTML in which a line may end after an underscore, but not in an interval."""
+    """Text as HTML in which a line may break after an underscore, but not in an interval."""
     from markupsafe import Markup, escape
 
     whole = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\u00a0"), text)
@@ -52,28 +52,28 @@ def breakable(text: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a cell's name or the like, of which a few words should share a line."""
+    """Whether this is a name such as a cell's, which the page may break at underscores."""
     return " " not in text and text.count("_") > 1
 
 
 def preface(study: Study) -> list[str]:
-    """What the page is, the original, what its mark means and, of several GPUs, how they differ."""
+    """What the page is, the original study, the meaning of the mark and, if several, the GPUs."""
     on = f" ({study.gpus[0]})" if len(study.gpus) == 1 else ""
     text = [
-        f"Measured by pagebench on {study.device}{on}, beside the study that it began from, the "
-        f"seed: {original.SOURCE}, on one {original.GPU}. {original.KEPT} Every other number is "
-        "computed from records, and the commands that make them are at the end.",
-        f"{ANEW} marks what is worked out when the page is drawn, by the rules of the pagebench "
-        "that draws it: what binds, what doses follow, and what is predicted of counters. "
-        "Verdicts, attacks and planted effects stand as they were recorded.",
+        f"Measured by pagebench on {study.device}{on}, beside the figures of the original study: "
+        f"{original.SOURCE}, on one {original.GPU}. {original.KEPT} Every other number is computed "
+        "from records; the commands that make them are at the end.",
+        f"{ANEW} marks what is recomputed when the page is drawn, by the rules of the pagebench "
+        "that draws it: what binds, what the time follows over a dose, and predicted counters. "
+        "Verdicts, attacks and planted effects are shown as recorded.",
     ]
     if len(study.gpus) > 1:
         text.append(
             f"The records are of {len(study.gpus)} GPUs of that model: {', '.join(study.gpus)}. "
-            "Of what was measured more than once the newest is drawn; which counters repeat, cells "
-            "in two modes and the environments are of all. Every table says which GPU its rows are "
-            "of; where it names several, times are of the first and counters or ceilings of the "
-            "others."
+            "If something was measured more than once, the newest is drawn; the sections on "
+            "repeating counters, bimodal cells and environments show all. Every table names the "
+            "GPU of its rows; if it names several, times are from the first and counters or "
+            "ceilings from the others."
         )
     return text
 

@@ -32,7 +32,7 @@ from pagebench.harness.suites import REGIMES, XQA_PAGES
 BASE_PAGE = 64
 SHARED, DISTINCT, DISTINCT_LONG = REGIMES
 HEADINGS = (
-    "tokens a page",
+    "tokens per page",
     "time us",
     "95 % interval",
     f"time over page {BASE_PAGE}",
@@ -50,7 +50,7 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """One regime's times and counters by page size; `words` say which, `filter` finds its cells."""
+    """Times and counters of one regime by page size; `words` name it, `filter` finds its cells."""
 
     words: str
     filter: str
@@ -63,7 +63,7 @@ class Pages:
 
     @property
     def missing(self) -> str:
-        """What would make the records that are not here."""
+        """The commands that make the missing records."""
         lacks = []
         if not self.timed:
             lacks.append(f"No times of {self.words}: `pagebench run {self.filter} --suite pages`.")
@@ -84,7 +84,7 @@ class Pages:
 
 
 def pages_of(recorded: Recorded, regime: str) -> Pages:
-    """What the records hold of a regime of the suite `pages`, contiguous."""
+    """Times and counters of a regime of the suite `pages`, contiguous cells."""
     cells = {page: Cell.parse("xqa_" + regime.format("", page)) for page in XQA_PAGES}
     names = [cell.name for cell in cells.values()]
     timed = recorded.timed(names)
@@ -118,7 +118,7 @@ def distinct(recorded: Recorded) -> Section:
 def _section(
     anchor: str, title: str, regimes: Sequence[Pages], beside_of: Callable[[Pages], Table]
 ) -> Section:
-    """A section of regimes; the original's figures stand beside the first."""
+    """A section of regimes; the original study's figures stand beside the first."""
     found = [pages for pages in regimes if pages.timed or pages.counted]
     compared = (beside_of(regimes[0]),) if found else ()
     return Section(
@@ -214,14 +214,14 @@ def _figure(name: str, found: Pages) -> Figure:
     }
     cells = [timed.timing.cell for timed in found.timed.values()]
     alt = (
-        f"{cells[0]} to {cells[-1]}: time, global and local loads over tokens a page; numbers are "
-        "in the table."
+        f"{cells[0]} to {cells[-1]}: time, global and local loads over tokens per page; numbers "
+        "are in the table."
     )
     return replace(figures.ladder(name, alt, times, counted), gpus=(found.gpu,))
 
 
 def _counts(found: Pages, counter: str) -> dict[str, float]:
-    """By page size, as far as it was timed too."""
+    """By page size, if that was timed too."""
     return {
         str(page): counters.total[counter].value
         for page, counters in found.counted.items()

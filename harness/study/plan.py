@@ -20,7 +20,7 @@ TITLE = "Planning on the host"
 
 
 def plan(recorded: Recorded) -> Section:
-    """FlashInfer's plan() over indices."""
+    """Host time of FlashInfer's plan() over the number of indices."""
     timed = recorded.timed([cell.name for cell in find_suite("plan").cells], "plan")
     if not timed:
         return Section("plan", TITLE, missing="No plan times: `pagebench run --suite plan`.")

@@ -1,4 +1,4 @@
-"""Effects put in on purpose, and whether the instruments found them."""
+"""Effects planted on purpose, and whether the instruments found them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pagebench.harness.show.sentences import instrument
 from pagebench.harness.study.read import Recorded, gpus_of
 from pagebench.harness.study.section import Section, table_of
 
-HEADINGS = ("cell", "instrument", "planted", "found", "low", "high", "right")
+HEADINGS = ("cell", "instrument", "planted", "found", "low", "high", "correct")
 
 
 def planted(recorded: Recorded) -> Section:
-    """The newest of the planted records."""
+    """The newest planted record."""
     if not recorded.planted:
         missing = "No planted effects: `make study` measures them."
         return Section("planted", "Planted effects", missing=missing)
     newest = recorded.planted[-1]
     rows = list(map(_row, newest.rows))
     table = table_of(
-        "Known work put into our own kernels", HEADINGS, rows, gpus=[gpus_of(newest)] * len(rows)
+        "Known work planted in our own kernels", HEADINGS, rows, gpus=[gpus_of(newest)] * len(rows)
     )
     return Section(
         "planted",
@@ -32,7 +32,7 @@ def planted(recorded: Recorded) -> Section:
 def _detectable(found: Planted) -> tuple[str, ...]:
     if not found.detectable:
         return ()
-    return (f"The smallest effect that would be found in this call is {found.detectable:.2%}.",)
+    return (f"Detectable effect in this call: {found.detectable:.2%}.",)
 
 
 def _row(found: PlantedWord | PlantedLoads | PlantedWait) -> tuple[str, ...]:

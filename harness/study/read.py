@@ -1,4 +1,4 @@
-"""What a study draws from: records of files, read once, and picked so that they compare."""
+"""The records that a study draws: read once, and picked so that they compare."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Timed:
 
 
 def timed(timing: Timing | None, file: str) -> Timed | None:
-    """None where there is no time, or no work that was predicted of it."""
+    """None if it has no time or no predicted work."""
     if timing is None or timing.samples is None or timing.predicted is None:
         return None
     summary = summarise(timing.samples.time_us)
@@ -62,7 +62,7 @@ def timed(timing: Timing | None, file: str) -> Timed | None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One file's timings on one GPU by boundary and cell: the usual clock's, the newest of each."""
+    """One file's timings on one GPU by boundary and cell: the usual clock, the newest of each."""
 
     file: str
     timings: Mapping[tuple[str, str], Timing]
@@ -74,8 +74,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict, and what binds its cell B: worked out `anew` from what it `rests_on`, or as it was
-    recorded."""
+    """A verdict, and what binds its cell B: as recorded, or recomputed (`anew`) from `rests_on`."""
 
     verdict: Verdict
     path: CriticalPath | None
@@ -87,7 +86,7 @@ class Judged:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The verdict, and what its path was worked out from."""
+        """The verdict, and the records from which its path was recomputed."""
         return (self.verdict, *(self.rests_on or ()))
 
 
@@ -95,7 +94,7 @@ class Judged:
 class Recorded:
     """All usable records, each kind with its newest last; `left_out` counts other timings.
 
-    Counters are predicted anew.
+    Predictions of counters are recomputed.
     """
 
     runs: tuple[Run, ...]
@@ -108,7 +107,7 @@ class Recorded:
     attacks: tuple[Attack, ...]
 
     def timed(self, cells: Sequence[str], boundary: str = "run") -> dict[str, Timed]:
-        """The cells that one run holds: of the run that has the most of them, the newest such."""
+        """The cells in one run: the run that has most of them, the newest if several do."""
         found: dict[str, Timed] = {}
         for run in self.runs:
             here = run.timed(cells, boundary)
@@ -120,14 +119,14 @@ class Recorded:
     ) -> dict[str, Counters]:
         """The newest cold counters of each cell that hold loads, in the order of `cells`.
 
-        With an environment, of that GPU, else of its model.
+        With an environment: of that GPU if it has any, else of its model.
         """
         lines = of_gpu(self.counters, environment) if environment else self.counters
         newest = {line.cell: line for line in lines if "ldg" in line.total and _is_cold(line)}
         return {cell: newest[cell] for cell in cells if cell in newest}
 
     def judged(self) -> tuple[Judged, ...]:
-        """Every verdict, and what binds by today's rule where that can be worked out."""
+        """Every verdict, and what binds by today's rule if that can be computed."""
         return tuple(map(self._judged, self.verdicts))
 
     def _judged(self, verdict: Verdict) -> Judged:
@@ -148,13 +147,13 @@ class Recorded:
             yield from ((run.file, timing) for timing in run.timings.values())
 
     def concluded(self) -> Iterator[Record]:
-        """Every record that is no timing."""
+        """Every record that is not a timing."""
         for records in (self.counters, self.ceilings, self.doses, self.planted, self.verdicts):
             yield from records
         yield from self.attacks
 
     def environments(self) -> Iterator[tuple[str, Environment]]:
-        """What was measured, and in which environment, of every record that says so."""
+        """Source and environment of every record that has an environment."""
         for file, timing in self.timings():
             yield file, timing.environment
         for record in self.concluded():
@@ -170,9 +169,9 @@ def _is_cold(counters: Counters) -> bool:
 
 
 def read(paths: Sequence[Path]) -> Recorded:
-    """Records of the files. UserError where none is drawn, or they are of several GPU models.
+    """Records of the files. UserError if a study draws none of them, or they have several models.
 
-    Records without a date are taken to be as new as the newest timing of their file.
+    A record without a date counts as new as the newest timing in its file.
     """
     found = _by_age(
         store.read(paths, Timing, Counters, MeasuredCeilings, Dose, Planted, Verdict, Attack)
@@ -195,7 +194,7 @@ def read(paths: Sequence[Path]) -> Recorded:
 
 
 def _by_age(stored: Stored) -> Stored:
-    """The same, files whose newest timing is newer after the others."""
+    """The same records, file by file, sorted by the newest timing of each file."""
     newest: dict[Path, str] = {}
     for path, record in stored.lines:
         started = record.started if isinstance(record, Timing) else ""
@@ -206,7 +205,7 @@ def _by_age(stored: Stored) -> Stored:
 
 
 def _runs(stored: Stored) -> tuple[tuple[Run, ...], dict[str, int]]:
-    """Runs with usable timings, and how many timings are not drawn, by the reason."""
+    """Runs with usable timings, and how many timings are not drawn, by reason."""
     found: dict[tuple[Path, str], dict[tuple[str, str], Timing]] = {}
     left_out: Counter[str] = Counter()
     for path, timing in _timings(stored):
@@ -248,7 +247,7 @@ def _why_not(timing: Timing) -> str:
 
 
 def device_name(recorded: Recorded) -> str:
-    """The GPU model, or the CPU, that all records are of; UserError where there are several."""
+    """The GPU model, or the CPU, of all records; UserError if there are several."""
     names = {each.gpu for each in recorded.ceilings}
     names |= {facts.gpu or facts.cpu or "" for _, facts in recorded.environments()}
     known = sorted(filter(None, names))
@@ -258,12 +257,12 @@ def device_name(recorded: Recorded) -> str:
 
 
 def gpus_of(*found: Record | Timed | None) -> str:
-    """The GPUs that a row's records are of, in order and once each."""
+    """The GPUs of a row's records, in order, each once."""
     names = [each.environment.gpu_name for each in found if each]
     return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 def all_gpus(recorded: Recorded) -> tuple[str, ...]:
-    """All GPUs that records are of, in order of their names."""
+    """The GPUs of all records, sorted by name."""
     names = {environment.gpu_name for _, environment in recorded.environments()}
     return tuple(sorted(filter(None, names)))

@@ -1,4 +1,4 @@
-"""Which counters repeat: all counters records, by counter and the way they were counted."""
+"""Which counters repeat: all counters records, by counter and way of counting."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TITLE = "Which counters repeat"
 HEADINGS = (
     "counter",
     "kind",
-    "may differ by",
+    "tolerance",
     "L2, replay",
     "cells",
     "repeated",
     "largest spread",
-    "in",
+    "in cell",
 )
 
 
@@ -39,12 +39,12 @@ Groups = Mapping[Way, Sequence[Counters]]
 
 
 def replay(recorded: Recorded) -> Section:
-    """A row a counter and way of counting; spreads of headline cells beside the original's."""
+    """A row per counter and way of counting; spreads beside those of the original study."""
     groups = _groups(recorded.counters)
     if not groups:
         return Section("replay", TITLE, missing="No counters: `pagebench profile NAME`.")
     table = table_of(
-        "Every cell counted at least twice; the spread is between its calls",
+        "Every cell was counted at least twice; the spread is between its calls",
         HEADINGS,
         [_row(way, found) for way, found in groups.items()],
         gpus=[way.gpu for way in groups],

@@ -8,12 +8,12 @@ from pagebench.harness.study.section import Section, table_of
 
 
 def reproduce(sections: Sequence[Section]) -> Section:
-    """Every command that makes a record of this page, once, by the section that first uses it."""
+    """Every command that makes a record of this page, once, with the first section that uses it."""
     first: dict[str, str] = {}
     for section in sections:
         for command in section.commands:
             first.setdefault(command, section.title)
     rows = [(title, command) for command, title in first.items()]
     caption = "Each command appends to the file that `--out` names"
-    table = table_of(caption, ("for", "command"), rows)
+    table = table_of(caption, ("section", "command"), rows)
     return Section("reproduce", "How to reproduce each row", tables=(table,))

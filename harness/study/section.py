@@ -1,4 +1,4 @@
-"""Sections of a study: words, tables and figures, and which GPU each is of."""
+"""Sections of a study: text, tables and figures, and the GPU of each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pagebench.harness.study import original
 from pagebench.harness.study.figures import Figure
 
-# A number, its unit or mark, and an interval: what stands to the right in a column.
+# A number, its unit or mark, and an interval: such columns are right-aligned.
 NUMBER = re.compile(r"[-+]?[\d,.]+%?( [*^‡✕])*( \[[^]]*\]| to [-+]?[\d,.]+)?")
-ANEW = "†"  # what is worked out when the page is drawn, and stands in no record
+ANEW = "†"  # marks what is recomputed when the page is drawn
 THIS = "this device"  # a heading that the study replaces by the device's name
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under headings; `classes` are the rows' where they have any.
+    """Rows of text under headings; `classes` are the CSS classes of the rows, if any.
 
-    `gpus` says which GPUs the rows are of: one text a row, or one for all of them.
+    `gpus` names the GPUs of the rows: one text per row, or one for all rows.
     """
 
     caption: str
@@ -30,7 +30,7 @@ class Table:
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Whether a column holds numbers, which stand to the right."""
+        """Whether each column holds only numbers, which are right-aligned."""
         columns = zip(*self.rows, strict=True)
         return tuple(all(_is_number(cell) for cell in column) for column in columns)
 
@@ -46,7 +46,7 @@ def table_of(
     classes: Sequence[str] = (),
     gpus: Sequence[str] = (),
 ) -> Table:
-    """A table without the columns that say nothing."""
+    """A table without its empty columns."""
     kept = [index for index in range(len(headings)) if any(row[index] for row in rows)]
     return Table(
         caption,
@@ -58,15 +58,15 @@ def table_of(
 
 
 def beside(rows: Iterable[tuple[str, str, str]], gpu: str = "") -> Table:
-    """The original study's figures beside this device's, which are of that GPU."""
+    """The original study's figures beside those of this device, whose GPU is `gpu`."""
     shown = tuple((what, theirs, ours or "not measured") for what, theirs, ours in rows)
-    headings = ("", f"{original.GPU} (the seed)", THIS)
-    return Table("The seed's figures beside these", headings, shown, gpus=(gpu,))
+    headings = ("", f"{original.GPU} (original study)", THIS)
+    return Table("The original study's figures beside these", headings, shown, gpus=(gpu,))
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`missing` says what would make the records, where there are none; `commands` remake them.
+    """`missing` says how to make the records if there are none; `commands` make them again.
 
     `text` stands above the figures and tables, `after` below them.
     """
@@ -82,7 +82,7 @@ class Section:
 
 
 def named_for(section: Section, device: str) -> Section:
-    """Tables that compare have the device's name in place of THIS."""
+    """The section with the device's name in place of THIS in its headings."""
     tables = tuple(
         replace(table, headings=tuple(device if h == THIS else h for h in table.headings))
         for table in section.tables
@@ -91,7 +91,7 @@ def named_for(section: Section, device: str) -> Section:
 
 
 def told_apart(section: Section, gpus: Sequence[str]) -> Section:
-    """Where a page has several GPUs, every table and figure says which it is of."""
+    """If a page has several GPUs, every table and figure names its own."""
     if len(gpus) < 2:
         return section
     drawn = tuple(
@@ -106,7 +106,7 @@ def _on(gpus: Iterable[str]) -> str:
 
 
 def _by_gpu(table: Table) -> Table:
-    """The GPU in the caption, or in a second column where rows are of several."""
+    """The GPU in the caption, or in a second column if the rows have several."""
     if len({*table.gpus} - {""}) < 2:
         return replace(table, caption=f"{table.caption.rstrip('.')}.{_on(table.gpus)}")
     rows = zip(table.rows, table.gpus, strict=True)

@@ -1,7 +1,7 @@
-"""The study from records: its sections in the page's order, a file each.
+"""The study from records: its sections in the order of the page, one module each.
 
-Every number is computed from the records or stands in `original`. A section without records says
-what would make them.
+Every number is computed from the records or comes from `original`. A section without records says
+how to make them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SECTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """The page's content; `device` is the model that all records are of, `gpus` which of it."""
+    """The content of the page; `device` is the model of all records, `gpus` the single GPUs."""
 
     device: str
     gpus: tuple[str, ...]
@@ -52,7 +52,7 @@ class Study:
 
 
 def study(recorded: Recorded) -> Study:
-    """All sections, and last the commands that make their records."""
+    """All sections, and at the end the commands that make their records."""
     device, gpus = device_name(recorded), all_gpus(recorded)
     drawn = tuple(told_apart(named_for(make(recorded), device), gpus) for make in SECTIONS)
     return Study(device, gpus, (*drawn, reproduce(drawn)))

@@ -1,6 +1,6 @@
-"""What came out: a row a contrast, what binds its cell B, and why a prediction failed.
+"""Verdicts: a row per contrast, what binds its cell B, and why a prediction failed.
 
-Words of verdicts stand as they were recorded; what binds is worked out when the page is drawn.
+Words of verdicts are shown as recorded; what binds is recomputed when the page is drawn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_VERDICTS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A contrast that is shipped, or one that was judged by its cells' names."""
+    """A shipped contrast, or one that was judged by the names of its cells."""
 
     name: str
     knob: str
@@ -43,16 +43,16 @@ class Asked:
 
 
 def verdicts(recorded: Recorded) -> Section:
-    """One row a contrast, those shipped first, judged or not; why those not as predicted came."""
+    """One row per contrast, shipped ones first, judged or not; and why predictions failed."""
     rows = _rows(recorded)
     judged = [each for _, each in rows if each]
     if not judged:
-        return Section("verdicts", "What came out", missing=NO_VERDICTS)
+        return Section("verdicts", "Verdicts", missing=NO_VERDICTS)
     failed = [each.verdict for each in judged if each.verdict.failed]
     commands = dict.fromkeys(_command(each.verdict) for each in judged)
     return Section(
         "verdicts",
-        "What came out",
+        "Verdicts",
         text=(_counts([each.verdict for each in judged], failed),),
         tables=(_matrix(rows), *_paths(judged)),
         commands=tuple(commands),
@@ -61,7 +61,7 @@ def verdicts(recorded: Recorded) -> Section:
 
 
 def _rows(recorded: Recorded) -> list[tuple[Asked, Judged | None]]:
-    """Shipped contrasts with the newest verdict of each two cells, then verdicts on others."""
+    """Shipped contrasts with the newest verdict on their cells, then verdicts on other cells."""
     newest = {each.verdict.cells: each for each in recorded.judged()}
     shipped = [
         Asked(each.name, each.knob, (each.one.name, each.other.name), each.predicts)
@@ -79,14 +79,14 @@ def _asked(verdict: Verdict) -> Asked:
 
 def _counts(judged: Sequence[Verdict], failed: Sequence[Verdict]) -> str:
     predicted = sum(verdict.predicts is not None for verdict in judged)
-    below = "; the latter (≠) are explained under the tables" if failed else ""
+    below = " (≠, explained below the tables)" if failed else ""
     return (
         f"{len(judged)} verdicts: {predicted - len(failed)} as predicted, {len(failed)} not{below}."
     )
 
 
 def _command(verdict: Verdict) -> str:
-    """What makes the verdict again, with those that it was judged together with."""
+    """The command that makes the verdict again, with all those judged together."""
     together = {each.name: "pagebench judge all" for each in CONTRASTS}
     together |= {each.name: "pagebench selftest" for each in planted_contrasts()}
     return together.get(verdict.contrast, f"pagebench judge {' '.join(verdict.cells)}")
@@ -99,11 +99,11 @@ MATRIX = (
     "A",
     "B",
     "predicted",
-    "what came",
+    "observed",
     "time B over A",
-    "would be found",
+    "detectable effect",
     "processes",
-    "work that moved",
+    "work that changed",
     "what binds B",
 )
 
@@ -112,9 +112,9 @@ def _matrix(rows: Sequence[tuple[Asked, Judged | None]]) -> Table:
     shapes = ", ".join(f"{shape}\u00a0{word}" for word, shape in SHAPES.items())
     judged = [each for _, each in rows]
     caption = (
-        f"{_error(judged)} Would be found: the smallest effect found with 80 % power. What binds: "
-        f"the largest term of the critical path T, and how much of B's time T explains. {shapes}; "
-        "≠ not as predicted."
+        f"{_error(judged)} Detectable effect: the smallest effect found with 80 % power. What "
+        f"binds: the largest term of the critical path T, and the share of B's time that T "
+        f"explains. {shapes}; ≠ not as predicted."
     )
     return table_of(
         caption,
@@ -126,10 +126,10 @@ def _matrix(rows: Sequence[tuple[Asked, Judged | None]]) -> Table:
 
 
 def _error(judged: Iterable[Judged | None]) -> str:
-    """At which error the verdicts were judged."""
+    """The error level of the verdicts."""
     levels = {each.verdict.time.error for each in judged if each and each.verdict.time}
     text = " and ".join(f"{100 * level:g} %" for level in sorted(levels))
-    return f"Judged at an error of {text} for all that were judged together."
+    return f"Error level: {text} for all contrasts judged together."
 
 
 def _gpus(judged: Judged | None) -> str:
@@ -153,7 +153,7 @@ def _matrix_row(asked: Asked, judged: Judged | None) -> tuple[str, ...]:
 
 
 def _came(verdict: Verdict) -> str:
-    """The word; what else is to be said of a verdict stands here, or in prose where it failed."""
+    """The word and its caveats; a verdict that failed has its caveats in prose instead."""
     word = f"{SHAPES[verdict.word]} {verdict.word}"
     if verdict.failed:
         return f"{word} ≠"
@@ -174,7 +174,7 @@ def _moved(work: Work | None) -> str:
     if work is None:
         return "no counters"
     moved = (
-        f"{name} {'from none' if value is None else f'× {value:.4g}'}"
+        f"{name} {'from zero' if value is None else f'× {value:.4g}'}"
         for name, value in work.changed.items()
     )
     return ", ".join(moved) or "none"
@@ -194,20 +194,20 @@ def _mark(judged: Judged) -> str:
 # --- Critical paths -------------------------------------------------------------------------------
 
 PATH = (
-    "Critical paths of B, us: what the counted work would take alone at each measured ceiling. T "
-    "is the launch plus the longest of the others; where it explains less than 90 % of the time, "
-    "latency binds. * by a counter that did not repeat, ^ under a ceiling that may be higher, "
-    "‡ the share of the time, less launches, that the unit was busy."
+    "Critical paths of B, us: the time that the counted work alone would take at each measured "
+    "ceiling. T is the launch plus the longest other term; if it explains less than 90 % of the "
+    "time, latency binds. * from a counter that did not repeat, ^ with a ceiling that may be "
+    "higher, ‡ from the unit's busy share of the time without launches."
 )
 
 
 def _paths(judged: Sequence[Judged]) -> tuple[Table, ...]:
-    """What B's counted work takes at each ceiling, a row a B; none where none is known."""
+    """The time of B's counted work at each ceiling, a row per B; empty if none is known."""
     by_cell = {each.verdict.cells[1]: (each, each.path) for each in judged if each.path}
     if not by_cell:
         return ()
     terms = tuple(dict.fromkeys(name for _, path in by_cell.values() for name in path.terms_us))
-    headings = ("B", *terms, "T", "measured", "T of it", "what binds")
+    headings = ("B", *terms, "T", "measured", "T / measured", "what binds")
     rows = [
         (cell, *_path_row(path, terms), f"{sentences.binding(path)}{_mark(each)}")
         for cell, (each, path) in by_cell.items()
@@ -236,14 +236,14 @@ def _marks(path: CriticalPath, name: str) -> str:
 
 
 def _why(judged: Judged) -> str:
-    """Why a verdict is not the one predicted, and where it differs from the original's."""
+    """Why a verdict differs from the prediction, and from the original study's if it does."""
     verdict = judged.verdict
     seen = original.VERDICTS.get(verdict.contrast, verdict.word)
     parts = [
-        f"predicted for: {verdict.why}" if verdict.why else "",
-        f"on the seed's {original.GPU} it was `{seen}`" if seen != verdict.word else "",
+        f"reason for the prediction: {verdict.why}" if verdict.why else "",
+        f"in the original study ({original.GPU}) it was `{seen}`" if seen != verdict.word else "",
         f"time × {_interval(verdict.time)}" if verdict.time else "",
-        f"work that moved: {_moved(verdict.work)}",
+        f"work that changed: {_moved(verdict.work)}",
         sentences.from_knob_line(verdict.work) if verdict.work else "",
         *sentences.caveats(verdict.caveats),
         f"what binds: {_binds(judged)}" if judged.path else "",

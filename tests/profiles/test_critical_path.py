@@ -89,7 +89,7 @@ def test_the_l2_term_is_the_slices_busy_share_where_that_is_more(
     assert path.by_share == by_share
     assert path.unstable == by_share
     assert path.binding == (("L2",) if by_share else ("DRAM",))
-    assert ("its busy share of the time" in binding_line(path)) is bool(by_share)
+    assert ("from its busy share of the time" in binding_line(path)) is bool(by_share)
 
 
 def test_terms_that_tie_bind_together() -> None:
@@ -110,7 +110,7 @@ def test_what_was_not_counted_is_not_known() -> None:
     path = critical_path(counted(dram_read_bytes=1000, instructions=1e6), 1, CEILINGS)
     assert path is not None
     assert path.unknown == ("DRAM", "L2", "tensor", "FMA")  # a thousand bytes: below the curve
-    assert binding_line(path).endswith("; not known: DRAM, L2, tensor, FMA")
+    assert binding_line(path).endswith("; unknown: DRAM, L2, tensor, FMA")
 
 
 def test_dram_is_as_saturated_as_the_point_above_its_bytes() -> None:

@@ -98,7 +98,7 @@ def test_ceilings_are_kept_and_drawn(
         (["show", "xqa_shared_q16"], "unknown word q16"),
         (["show", NAME, "none.jsonl"], "none.jsonl: No such file"),
         (["show", NAME, "--kernel", "none.py"], "--kernel none.py: no such file"),
-        (["show", NAME], "no record of it in runs/"),
+        (["show", NAME], "no records in runs/"),
     ],
 )
 def test_what_is_wrong_is_one_line(words: list[str], says: str, in_tmp: Path) -> None:

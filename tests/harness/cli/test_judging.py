@@ -70,8 +70,8 @@ def test_dose_all_opens_its_file_once(
     doses = store.read([out], Dose).of(Dose)
     assert [each.regime for each in doses] == [each.name for each in LADDERS]
     said = capsys.readouterr().out
-    assert "shared: the time follows no counter\n" in said
-    assert "  from step to step, of interleaved samples, time moves by +10.0 [" in said
+    assert "shared: the time follows: no counter\n" in said
+    assert "  time changes step by step (interleaved samples): +10.0 [" in said
 
 
 @recorded

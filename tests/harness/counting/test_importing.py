@@ -63,10 +63,10 @@ def test_what_was_counted_once_is_not_stable_and_shown_as_such(tmp_path: Path) -
     assert not any(counts_of([record]).values())
     card = counters_card(record)
     assert "counted once" in card
-    assert "neither calibrated nor its kernels checked" in card
+    assert "not calibrated, kernels not checked" in card
     store.append(tmp_path / "c.jsonl", record)
     shown = joined_card(joined(NAME, [tmp_path / "c.jsonl"]))
-    assert "counters  on a GPU that the page does not name" in shown
+    assert "counters  on a GPU not named in the report" in shown
 
 
 def test_unknown_launch_facts_leave_a_card_without_them(tmp_path: Path) -> None:

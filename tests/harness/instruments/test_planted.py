@@ -115,7 +115,7 @@ def test_the_table_shows_what_was_found_and_how_small_it_might_have_been() -> No
         ["b", "counter", "(LDG)", "None", "None", "NO"],
         ["c", "clock", "(us)", "2.5", "2.6", "2.4", "to", "2.8", "yes"],
     ]
-    assert text.endswith("smallest effect that would be found: 0.51%")
+    assert text.endswith("detectable effect: 0.51%")
     assert planted_table(Planted(rows=rows)).splitlines()[-1].endswith("yes")
 
 

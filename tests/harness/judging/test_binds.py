@@ -166,4 +166,4 @@ def test_the_table_of_ceilings_shows_every_one() -> None:
         "matrix_gflops",
         "dram_read_gbps of 1 MB",
     ]
-    assert rows[5][1:] == ("409,600", "warps an SM: 8 409,600", "False")
+    assert rows[5][1:] == ("409,600", "warps per SM: 8 409,600", "False")

@@ -223,8 +223,8 @@ def test_a_verdict_record_holds_what_it_rests_on() -> None:
     assert made.work is not None
     assert made.work.changed["ldg"] == pytest.approx(3.9406, abs=1e-3)
     lines = verdict_lines(made)
-    assert "would be found" in lines[0]
-    assert any("local_loads from none" in line for line in lines)
+    assert "detectable effect" in lines[0]
+    assert any("local_loads from zero" in line for line in lines)
 
 
 def test_a_contrast_whose_cells_fail_is_unclear_and_says_why() -> None:

@@ -62,12 +62,12 @@ def test_an_imported_page_is_told_from_what_was_counted_here() -> None:
     how = replace(counters.how, imported=True, ncu=None, cache_control=None)
     text = counters_card(replace(counters, how=how))
     assert "cache control unknown" in text
-    assert text.endswith("imported: neither calibrated nor its kernels checked")
+    assert text.endswith("imported: not calibrated, kernels not checked")
 
 
 def test_counters_that_were_found_wrong_are_named() -> None:
     trusted = replace(of_cell("xqa_shared_p16").without(["tma"]), calibrated=True)
-    assert counters_card(trusted).endswith("calibrated: tma left out, found wrong")
+    assert counters_card(trusted).endswith("calibrated: tma left out (found wrong)")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ def test_ceilings_stand_a_row_each() -> None:
     assert ceiling_rows(measured) == [
         ("launch_us, first", "2.50", "launches: 1 2.5, 2 3.75", ""),
         ("launch_us, further", "1.25", "", "False"),
-        ("issue_ginst", "1,001", "warps an SM: 16 1,000, 32 1,001", "True"),
+        ("issue_ginst", "1,001", "warps per SM: 16 1,000, 32 1,001", "True"),
         ("dram_read_gbps of 17 MB", "4,000", "", "True"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.planted import Planted
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.records.verdict import Verdict
-from pagebench.harness.show import machine
+from pagebench.harness.show import machine, sentences
 
 SEEN = {"l1_requests of cal_async_ca": True}
 VIEWS: list[tuple[str, type[Record], Callable[[Any], dict[str, Any]]]] = [
@@ -70,6 +71,28 @@ def test_a_verdict_says_what_it_said(key: str) -> None:
         assert told[key] == old[key]
 
 
+# Words of schema 1, and what they became: the numbers between them stay.
+REWORDED = {
+    r"an effect of ([\d.]+%) would be found": r"detectable effect \1",
+    "no stable counter moved": "no stable counter changed",
+    "work moved: ": "work changed: ",
+    "from none": "from zero",
+    r"\(its busy share": "(from its busy share",
+    "no counted work gives": "no counted work explains",
+    "one cost for each (.*) that B is predicted to do beyond A": (
+        r"one cost per extra \1 predicted for B"
+    ),
+    "so would a cost of anything else that a tile does, for all of it grows with the context: this "
+    "singles out no counter": sentences.SCALING_BESIDES,
+}
+
+
+def today(sentence: str) -> str:
+    for old, new in REWORDED.items():
+        sentence = re.sub(old, new, sentence)
+    return sentence
+
+
 def test_the_words_of_recorded_conclusions_are_the_recorded_ones() -> None:
     path = H200 / "study.jsonl"
     views: tuple[tuple[type[Record], Any], ...] = (
@@ -81,7 +104,7 @@ def test_the_words_of_recorded_conclusions_are_the_recorded_ones() -> None:
         for record, old in zip(
             records, as_written(path, str(kind.__struct_config__.tag)), strict=True
         ):
-            assert view(record)["because"] == old["because"]
+            assert view(record)["because"] == list(map(today, old["because"]))
 
 
 def test_totals_of_counters_and_numbers_of_doses_are_the_recorded_ones() -> None:

@@ -80,7 +80,7 @@ def test_the_gather_table_is_what_the_placements_give(drawn: Study) -> None:
 def test_a_footprint_in_two_modes_is_left_out_of_the_range_and_notes_name_cells() -> None:
     beside, table = section(study(read([H200 / "study_other_gpu.jsonl"])), "gather").tables
     assert beside.rows[1][2] == (
-        "+1.14% to +1.98%, 0.13 to 4.29 GB, without 0.03 and 8.59 GB, where a cell has two modes"
+        "+1.14% to +1.98%, 0.13 to 4.29 GB, without 0.03 and 8.59 GB, where a cell is bimodal"
     )
     notes = dict(zip(column(table, "GB of KV"), column(table, "note"), strict=True))
     assert notes["4.29"] == "contiguous, block128, scatter: throttled (power cap)"
@@ -90,8 +90,8 @@ def test_a_footprint_in_two_modes_is_left_out_of_the_range_and_notes_name_cells(
 def test_a_scaling_attack_names_its_work_and_says_what_it_cannot_tell() -> None:
     first, _ = section(study(read([H200 / "study_other_gpu.jsonl"])), "attacks").text
     assert first.startswith("`xqa_shared_p64` → `xqa_shared_p16`, another context: **scales**.")
-    assert "each global load (LDG) that B is predicted to do beyond A" in first
-    assert "singles out no counter" in first
+    assert "per extra global load (LDG) predicted for B" in first
+    assert "does not single out a counter" in first
 
 
 def test_a_candidate_outside_a_steps_interval_is_marked_and_all_are_plotted() -> None:
@@ -100,7 +100,7 @@ def test_a_candidate_outside_a_steps_interval_is_marked_and_all_are_plotted() ->
     assert tried.rows[2] == ("ldg (alike: l1_requests)", "0.104", "-21.1 ✕", "-10.5 ✕", "+0.0 ✕",
                              "no")  # fmt: skip
     assert "-0.0" not in str(found)
-    labels = re.findall(r">([a-z0-9_, ]+) \(most: ", found.figures[0].svg)
+    labels = re.findall(r">([a-z0-9_, ]+) \(max: ", found.figures[0].svg)
     assert labels == ["instructions", "ldg, l1_requests", "local_loads", "local_stores"]
     assert "xqa_shared_p16 to xqa_shared_p128" in found.figures[0].alt
 
@@ -155,13 +155,13 @@ def test_a_counter_that_did_not_repeat_is_marked_and_counted(drawn: Study) -> No
 
 def test_a_verdict_is_a_row_and_what_failed_its_prediction_is_told(whole: Study) -> None:
     found = section(whole, "verdicts")
-    assert found.text == ("3 verdicts: 2 as predicted, 1 not; the latter (≠) are explained under "
-                          "the tables.",)  # fmt: skip
+    (said,) = found.text
+    assert said == "3 verdicts: 2 as predicted, 1 not (≠, explained below the tables)."
     (told,) = found.after
     assert told.startswith(
         "`xqa_distinct_p64_b32_l8192` → `xqa_distinct_p16_b32_l8192` (vanishing): "
-        "**exposed, but hidden was predicted**. On the seed's RTX 5060 Ti it was `hidden`; "
-        "time × 1.2265 [1.2201, 1.2329]; work that moved: ldg × 3.941"
+        "**exposed, but hidden was predicted**. In the original study (RTX 5060 Ti) it was "
+        "`hidden`; time × 1.2265 [1.2201, 1.2329]; work that changed: ldg × 3.941"
     )
     (table,) = found.tables
     assert table.headings[:3] == ("contrast (knob)", "A", "B")
@@ -186,7 +186,7 @@ def test_what_binds_stands_with_its_share_of_the_time_and_every_term(tmp_path: P
     path = written(tmp_path, replace(POSITIVE, path=PATH))
     matrix, terms = section(study(read([path])), "verdicts").tables
     assert column(matrix, "what binds B")[3] == "issue, T 95.0%"  # as recorded: no †
-    assert terms.headings == ("B", "launch", "L2", "issue", "T", "measured", "T of it",
+    assert terms.headings == ("B", "launch", "L2", "issue", "T", "measured", "T / measured",
                               "what binds")  # fmt: skip
     assert terms.rows == (
         ("xqa_shared_p16", "2.0", "3.0 *", "17.0", "19.0", "20.0", "95.0%", "issue"),
@@ -197,7 +197,7 @@ def test_what_binds_by_todays_rule_is_marked() -> None:
     page = study(read([H200 / "study_other_gpu.jsonl"]))
     matrix = section(page, "verdicts").tables[0]
     assert all(text.endswith(" †") for text in column(matrix, "what binds B"))
-    assert "† marks what is worked out when the page is drawn" in study_page.as_markdown(page)
+    assert "† marks what is recomputed when the page is drawn" in study_page.as_markdown(page)
 
 
 def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_cells_that_are_no_contrast_get_a_row_of_their_own(tmp_path: Path) -> No
 
 def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
     dose, tried = section(whole, "dose").tables
-    assert dose.headings == ("tokens a page", "time us", "range of processes", "step to here us",
-                             "interval of the step", "ldg")  # fmt: skip
+    assert dose.headings == ("tokens per page", "time us", "range over processes", "step us",
+                             "step interval", "ldg")  # fmt: skip
     assert dose.rows[:2] == (("16", "8.25", "7.00 to 9.00", "", "", "4,000"),
                              ("32", "6.00", "5.00 to 7.00", "-2.2", "-3.0 to -1.0", "2,000"),
                              )  # fmt: skip
@@ -220,7 +220,7 @@ def test_dose_ceilings_and_planted_effects_are_drawn(whole: Study) -> None:
     curve, others, reached = section(whole, "ceilings").tables
     assert curve.rows[0] == ("17", "4,480", "no")
     assert others.rows == (
-        ("issue, 10^9 warp instructions a second", "1,001", "16: 1,000, 32: 1,001", "yes"),
+        ("issue, 10^9 warp instructions per second", "1,001", "16: 1,000, 32: 1,001", "yes"),
         ("launch, us", "first 2.5, further 1.25", "1: 2.5, 2: 3.75", "no"),
     )
     of_ceiling = dict(zip(column(reached, "cell"), column(reached, "of the ceiling"), strict=True))
