@@ -17,7 +17,7 @@ from pagebench.layouts.placement import UNIT_KINDS, Placement
 from pagebench.layouts.shape import Shape, SizeError
 from pagebench.layouts.sharing import Sharing, Streams, prefix_tokens, share
 
-# Batch and context by sharing, where the name gives none: the seed study's two XQA profiles.
+# Batch and context by sharing, where the name gives none: the original study's two XQA profiles.
 DEFAULT_SIZES = {"shared": (32, 8192), "distinct": (8, 4096), "prefix": (8, 4096)}
 CONTIGUOUS = Placement()
 DEFAULT_HEADS, DEFAULT_HEAD_DIM, DEFAULT_DTYPE = (16, 8), 128, "bf16"
@@ -95,7 +95,7 @@ class Cell:
 
     @property
     def streams(self) -> Streams:
-        """Whose tokens the requests read, worked out anew each time."""
+        """Whose tokens the requests read, computed each time."""
         return share(self.sharing, self.shape)
 
     def words(self) -> tuple[tuple[str, bool], ...]:
@@ -131,7 +131,7 @@ class Cell:
         """The cell whose name was read (`read_words`). CellNameError as of `parse`."""
         for axis, example in MUST.items():
             if axis not in found:
-                raise CellNameError(f"{name}: no {axis.replace('_', ' ')}, such as {example}")
+                raise CellNameError(f"{name}: missing {axis.replace('_', ' ')}, such as {example}")
         try:
             return cls._build(found)
         except SizeError as error:
@@ -204,7 +204,7 @@ def _read_word(word: str, name: str) -> tuple[str, object]:
     leads = word == name.partition("_")[0]
     if leads and is_name(word) and not _near(word, LIKELY):
         raise CellNameError(
-            f"{name}: there is no kernel {word} here: name its file with --kernel FILE.py, or "
+            f"{name}: no kernel {word} here: name its file with --kernel FILE.py, or "
             f"install its package; there are {', '.join(kernel_names())}"
         )
     raise CellNameError(f"{name}: unknown word {word or '(empty)'}{_nearest(word, leads)}")

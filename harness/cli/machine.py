@@ -28,7 +28,7 @@ def doctor(
     out: Annotated[Path | None, typer.Option(help="with --speed: append its records")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is here: device, driver, versions, kernels that run."""
+    """Show the device, driver, versions, and which kernels run."""
     from pagebench.harness.instruments.doctor import examine
 
     if out and not speed:

@@ -36,7 +36,7 @@ EXIT_USAGE = 2
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 READER_LEFT = 141  # what a shell says of a process that wrote to nobody: neither done nor failed
-# What a write to stdout fails with where there is no room, or no such stream.
+# What a write to stdout fails with where there is no room, or the stream is closed.
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
@@ -94,7 +94,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print it and end")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="print the version and exit"
+        ),
     ] = False,
 ) -> None:
     """Time paged-attention decode kernels and say what was timed."""

@@ -31,7 +31,7 @@ KernelFile = Annotated[
     Path | None, typer.Option("--kernel", help="a Python file with an ADAPTER of your own")
 ]
 Out = Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object a line")]
 Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(BOUNDARIES)}")]
 
 
@@ -109,9 +109,9 @@ def chosen(
         if value not in known:
             raise UserError(f"--{axis} {value}: use {', '.join(known)}")
         if axis == "clock" and here.kind == "cpu" and value != "wall":
-            raise UserError(f"--clock {value} needs an NVIDIA GPU; on the CPU there is wall")
+            raise UserError(f"--clock {value} needs an NVIDIA GPU; on the CPU use wall")
         if options.boundary == "plan" and value != default:
-            raise UserError(f"--{axis} {value}: planning is host work, timed {default} alone")
+            raise UserError(f"--{axis} {value}: planning runs on the host: use {default}")
     return values
 
 

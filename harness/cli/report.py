@@ -27,7 +27,7 @@ def report(
     repeats: Annotated[
         bool, typer.Option("--repeats", help="spread of medians over processes, and modes")
     ] = False,
-    clocks: Annotated[bool, typer.Option("--clocks", help="one column a clock")] = False,
+    clocks: Annotated[bool, typer.Option("--clocks", help="one column for each clock")] = False,
 ) -> None:
     """Tables of records: time, interval, GB/s, resolved kernel.
 

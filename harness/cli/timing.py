@@ -65,7 +65,7 @@ def run(
     names: Names = None,
     suite: SuiteName = None,
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="skip what --out has")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="skip what --out already holds")] = False,
     device: DeviceName = "auto",
     clock: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(CLOCKS)}; may be repeated")
@@ -73,10 +73,10 @@ def run(
     l2: Annotated[list[str] | None, typer.Option(help="cold, warm; may be repeated")] = None,
     boundary: Boundary = None,
     seconds: Annotated[
-        float, typer.Option(min=0.05, help="longest sampling a cell")
+        float, typer.Option(min=0.05, help="longest sampling time a cell, in seconds")
     ] = USUAL_SECONDS,
     processes: Annotated[
-        int, typer.Option(min=1, max=100, help="fresh processes, each a record")
+        int, typer.Option(min=1, max=100, help="number of fresh processes; one record each")
     ] = 1,
     kernel: KernelFile = None,
     as_json: AsJson = False,
@@ -85,7 +85,7 @@ def run(
     if not names and not suite:
         raise UserError("name a cell or a suite; `pagebench list` shows them")
     if resume and out is None:
-        raise UserError("--resume needs --out FILE: the file to go on with")
+        raise UserError("--resume needs --out FILE, the file to continue")
     here, asked = device_and_kernel(device, kernel), wanted(names, suite)
     options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"))
     options = replace(options, seconds=seconds, kernel_file=str(kernel) if kernel else None)
@@ -129,7 +129,7 @@ def _resumed(every: list[Job], path: Path, here: Device) -> list[Timing]:
     say(f"{len(every) - len(todo)} of {len(every)} are in {path}")
     commits = {timing.environment.commit for timing in before if timing.samples}
     if commits - {commit()["commit"]}:
-        say("the file's records are of another commit; a new --out keeps them apart")
+        say("the file has records of another commit; use a new --out to keep them apart")
     _swept(todo, path, here)
     return recorded(every, path)
 
@@ -211,10 +211,10 @@ def once(
     l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
     device: DeviceName = "auto",
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="call the rest after one that failed, and exit 0")
+        bool, typer.Option("--keep-going", help="continue after a failed cell, and exit 0")
     ] = False,
     kernel: KernelFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="it is JSON anyway")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="output is always JSON")] = True,
 ) -> int:
     """Warm cells up and call them once, for a profiler to replay."""
     from pagebench.harness.timing.once import call_once

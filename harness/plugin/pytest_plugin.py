@@ -1,7 +1,7 @@
 """The pytest plugin: device times in pytest-benchmark's tables, files and comparisons.
 
 In a repository whose ini says `pagebench_sweeps = true`, `pytest --benchmark-only` measures the
-cells of a suite. Anywhere, the fixture `device_benchmark` times a call of one's own. Nothing else
+cells of a suite. Anywhere, the fixture `device_benchmark` times a call of your own. Nothing else
 is added to anybody's run: importing this costs no torch, and `--suite` exists only where asked for.
 """
 
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Refusals:
-    """What a sweep refused: said at its end, which is no success where nothing else was asked."""
+    """What a sweep refused: said at its end, which is not a success where nothing else ran."""
 
     def __init__(self) -> None:
         self._reasons = Counter[str]()

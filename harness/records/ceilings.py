@@ -36,7 +36,7 @@ class ByWarps(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.by_warps or min(self.by_warps.values()) <= 0:
-            raise ValueError("it reaches nothing")
+            raise ValueError("every ceiling must be above zero")
 
     @property
     def value(self) -> float:
@@ -56,7 +56,7 @@ class MeasuredCeilings(Record, frozen=True, kw_only=True, tag="ceilings"):
 
     def __post_init__(self) -> None:
         if not all(point.gbps > 0 and point.bytes_read > 0 for point in self.dram_read):
-            raise ValueError("it reaches nothing")
+            raise ValueError("every ceiling must be above zero")
 
     @property
     def rates(self) -> dict[str, ByWarps]:

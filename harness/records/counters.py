@@ -76,7 +76,7 @@ class PredictedCounters(PredictedWork, frozen=True, kw_only=True):
 class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
     """One cell under Nsight Compute. `distrusted` counters were found wrong and taken out.
 
-    `predicted` is the prediction of the day; `counting.predict.anew` gives today's.
+    `predicted` is the prediction made when it was counted; `counting.predict.anew` gives today's.
     """
 
     cell: str
@@ -92,9 +92,9 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
         columns = [values for kernel in self.kernels for values in kernel.values.values()]
         strange = {name for kernel in self.kernels for name in kernel.values} - KNOWN
         if strange:
-            raise ValueError(f"counts {', '.join(sorted(strange))}, which no counter is called")
+            raise ValueError(f"unknown counters: {', '.join(sorted(strange))}")
         if len({len(values) for values in columns}) != 1 or not columns[0]:
-            raise ValueError("its kernels do not have as many values as launches, or have none")
+            raise ValueError("its kernels need a value of every counter for every launch")
 
     @cached_property
     def total(self) -> dict[str, Count]:

@@ -50,7 +50,9 @@ class Dose(Record, frozen=True, kw_only=True, tag="dose"):
         count = len(self.cells)
         columns = [self.values, self.times, *self.counters.values()]
         if any(len(column) != count for column in columns) or len(self.steps) != count - 1:
-            raise ValueError("a dose has a value, a time and counters a cell, and steps between")
+            raise ValueError(
+                "a dose needs a value, a time and counters for each cell, and a step between"
+            )
 
 
 # Sentences of schema 1 that said what followed; its other sentences were notes.

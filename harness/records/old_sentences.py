@@ -52,4 +52,4 @@ def _caveat(text: str) -> Json:
         if match := re.fullmatch(pattern, text):
             fields = {name: READ.get(name, str)(value) for name, value in match.groupdict().items()}
             return {"caveat": tag} | fields
-    raise ValueError(f"this sentence is none of its schema's: {text}")
+    raise ValueError(f"schema 1 has no such sentence: {text}")

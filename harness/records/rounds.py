@@ -32,7 +32,7 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     def __post_init__(self) -> None:
         check_status(self.status, self.reason, has_times=bool(self.rounds))
         if self.rounds and self.floor_us is None:
-            raise ValueError("rounds have a floor")
+            raise ValueError("rounds need the clock's floor")
         if any(len(each) != 2 * len(self.cells) for each in self.rounds):
             raise ValueError("a round holds two times of each cell")
 

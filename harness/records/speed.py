@@ -17,7 +17,7 @@ class Speed(Record, frozen=True, kw_only=True, tag="speed"):
 
     def __post_init__(self) -> None:
         if self.statistic not in ("best", "median") or not self.all_seconds:
-            raise ValueError("a speed record has seconds and the statistic best or median")
+            raise ValueError("a speed record needs seconds, and best or median as its statistic")
 
     @property
     def seconds(self) -> float:

@@ -104,9 +104,9 @@ def check_appendable(path: Path) -> None:
             with file_errors(path), path.open(encoding="utf-8") as file:
                 first = file.readline()
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
+        raise StoreError(f"{path}: not a results file: not valid UTF-8") from error
     if first.strip() and not _is_start_of_ours(first[:8]):
-        raise StoreError(f"{path} is no results file: choose another for --out")
+        raise StoreError(f"{path} is not a results file; choose another for --out")
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Stored:
 def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
     """Each file opened once: records of those kinds, or of all. StoreError has file and line.
 
-    Kinds that are not asked for, or not known here, are passed over. A line that is no JSON is an
+    Kinds that are not asked for, or not known here, are passed over. A line that is not JSON is an
     error, unless it begins as ours do: a kill cut it off, and what it was about to say is lost.
     """
     wanted = tuple(name for name, kind in codec.KINDS.items() if not kinds or kind.record in kinds)
@@ -151,7 +151,7 @@ def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
 
 def read_whole(paths: Iterable[Path], kind: type[SomeRecord]) -> list[SomeRecord]:
     """Records of one kind, the newest last, and passed over those that are damaged or of a later
-    schema. StoreError for a file that is no results file."""
+    schema. StoreError for a file that is not a results file."""
     found: list[SomeRecord] = []
     for path in paths:
         for where, value in _objects(path):
@@ -195,7 +195,7 @@ def _lines(path: Path) -> list[str]:
         with file_errors(path):
             return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path}: no results file, for it is not utf-8 text") from error
+        raise StoreError(f"{path}: not a results file: not valid UTF-8") from error
 
 
 def _is_start_of_ours(line: str) -> bool:

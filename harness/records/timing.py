@@ -30,7 +30,7 @@ def check_status(status: str, reason: str | None, *, has_times: bool) -> None:
     if (status == "measured") != has_times:
         raise ValueError(f"a {status} record must {'not ' if has_times else ''}have samples")
     if (status == "measured") != (reason is None):
-        raise ValueError(f"a {status} record and reason {reason!r} do not go together")
+        raise ValueError(f"a {status} record must {'not ' if reason else ''}have a reason")
 
 
 class Block(Part, frozen=True):
@@ -65,7 +65,7 @@ class Samples(Part, frozen=True):
         if not self.blocks:
             raise ValueError("samples have at least one block")
         if not all(0 < time < inf for time in self.time_us):
-            raise ValueError("a sample took no time, or no finite one")
+            raise ValueError("every sample must be a positive, finite time")
 
 
 class Asked(Part, frozen=True, kw_only=True):

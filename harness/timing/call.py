@@ -1,4 +1,4 @@
-"""Time a call that is no cell: a developer's own kernel, on the device that torch sees."""
+"""Time a call that is not a cell: a developer's own kernel, on the device that torch sees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TimedCall:
 def time_call(
     run: Callable[[], object], *, l2: str = "cold", clock: str | None = None, seconds: float = 1.0
 ) -> TimedCall:
-    """Samples of `run`. UserError on a clock or a state of the L2 that there is not."""
+    """Samples of `run`. UserError for an unknown clock or L2 state."""
     if l2 not in sampling.L2_STATES:
         raise UserError(f"l2 {l2}: use {' or '.join(sampling.L2_STATES)}")
     session = Session(find_device())

@@ -1,4 +1,4 @@
-"""Did the time change? A test on interleaved samples that bears drift and two modes.
+"""Did the time change? A test on interleaved samples that tolerates drift and two modes.
 
 Samples come in rounds there and back, A B B A: the log ratio of a round, (B + B - A - A) / 2,
 cancels linear drift. A process gives one number, the median of its rounds. Processes are what is
@@ -45,7 +45,7 @@ def change(effects: Sequence[float], among: int = 1) -> Change:
 
     count = len(effects)
     if count < 2:
-        raise ValueError("a change is judged over processes: give two or more")
+        raise ValueError("judging a change needs two or more processes")
     middle = fmean(effects)
     spread = stdev(effects) / sqrt(count)
     quantile = float(stdtrit(count - 1, 1 - ERROR / len(LOOKS) / among / 2))

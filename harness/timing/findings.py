@@ -43,7 +43,7 @@ class Failure(Exception):
 
 
 def failure_of(error: Exception, found: Findings) -> Failure:
-    """How a cell ended of which so much was found before; an error of any other kind is a crash."""
+    """How a cell ended, with what was found before. Any error but a Failure is a crash."""
     if isinstance(error, Failure):
         return Failure(error.status, error.reason, error.findings.over(found))
     return Failure("crashed", one_line(error), found)

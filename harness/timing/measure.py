@@ -161,7 +161,7 @@ def refuse_implausible(
     if time_us <= floor_us:
         raise Failure(
             "rejected",
-            f"{time_us:.2f} us is no more than the clock's floor of {floor_us:.2f} us: "
+            f"{time_us:.2f} us is not above the clock's floor of {floor_us:.2f} us: "
             "the interval is empty",
         )
     nominal = session.environment.nominal_dram_gbps

@@ -12,7 +12,7 @@ from pagebench.kernels.device import Device
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where and how to time, the results file, and who is told how it goes."""
+    """Where and how to time, the results file, and who hears about progress."""
 
     device: Device
     options: Options

@@ -163,9 +163,9 @@ WRONG = (
     ("shraed_xqa_p16", "unknown word shraed", "did you mean shared?"),
     ("xqa_shared_mykernel_p16", "unknown word mykernel", "did you mean"),
     # An axis missing or given twice.
-    ("shared_p16", "no kernel", "such as xqa"),
-    ("xqa_p16", "no sharing", "such as shared"),
-    ("xqa_shared", "no page size", "such as p16"),
+    ("shared_p16", "missing kernel", "such as xqa"),
+    ("xqa_p16", "missing sharing", "such as shared"),
+    ("xqa_shared", "missing page size", "such as p16"),
     ("xqa_shared_p16_p32", "p32 gives page size", "second time"),
     ("xqa_shared_distinct_p16", "distinct gives sharing", "second time"),
     ("gather_xqa_shared_p16", "xqa gives kernel", "second time"),

@@ -20,7 +20,7 @@ ON_GPU: dict[str, Callable[[], Clock]] = {
 
 
 def make_clock(name: str, device_kind: str, symbols: tuple[str, ...] = ()) -> Clock:
-    """The clock of that name; UserError where the device has none such.
+    """The clock of that name; UserError where the device has no such clock.
 
     `symbols` are what the names of the call's kernels contain, for the clock that sees names.
     """

@@ -144,7 +144,7 @@ def test_a_record_of_an_unheard_of_counter_is_an_error_that_names_it(tmp_path: P
     (line,) = lines_of("counters")[:1]
     kernel = line["kernels"][0]
     values = kernel["values"] | {"unheard_of": kernel["values"]["ldg"]}
-    with pytest.raises(StoreError, match=r"a counters record.* counts unheard_of"):
+    with pytest.raises(StoreError, match=r"a counters record.* unknown counters: unheard_of"):
         read(tmp_path / "c.jsonl", line | {"kernels": [kernel | {"values": values}]})
 
 
