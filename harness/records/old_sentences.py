@@ -11,6 +11,7 @@ from pagebench.harness.records.base import Json
 REPEATED = re.compile(
     r"time x |no stable counter moved|work moved: |as predicted from layout|what binds: "
 )
+OPPOSITE = r"(?P<predicted>the predicted work|work) and the time moved in opposite directions"
 CAVEATS = {
     r"a process was lost: (?P<status>\w+): (?P<reason>.*)": "lost process",
     r"throttled: (?P<reasons>.*)": "throttled",
@@ -23,7 +24,7 @@ CAVEATS = {
     r"the interval of the time ratio is too wide": "wide interval",
     r"(?P<differs>.*) differ, and no prediction gives the work's ratio": "other binary",
     r"another (?P<differs>.*), and no prediction gives the work's ratio": "other binary",
-    r"(?P<predicted>the predicted work|work) and the time moved in opposite directions": "opposite ways",
+    OPPOSITE: "opposite ways",
 }
 READ: dict[str, Callable[[str], object]] = {
     "reasons": lambda text: text.split(", "),

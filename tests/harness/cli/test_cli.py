@@ -348,7 +348,7 @@ def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# mine\n")
     done = pagebench_here("run", f"gather_{SMALL}", "--out", "notes.md", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no results file" in done.stderr
+    assert "not a results file" in done.stderr
     assert (tmp_path / "notes.md").read_text() == "# mine\n"
 
 
