@@ -1,4 +1,4 @@
-"""Measure what a study draws, on the GPU at hand: ceilings, timings, counters, verdicts."""
+"""Measure what a study draws on this GPU: ceilings, timings, counters, verdicts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pagebench.kernels.device import Device
 SomeRecord = TypeVar("SomeRecord", bound=Record)
 SUITES = ("plan", "placements")
 LIMIT_S = 600
-INTERLEAVING_S = 300  # after which no further process is begun: the study is to end in ten minutes
+INTERLEAVING_S = 300  # start no process after this: the study should end within ten minutes
 # The Nsight comparison's footprints: 0.13, 1.07 and 4.3 GB.
 COUNTED = tuple(
     f"fidecode_distinct{where}_p1_b{batch}_l8192"
@@ -48,7 +48,7 @@ COUNTED = tuple(
 def measure_study(device: Device, out: Path, progress: Progress) -> None:
     """Append everything to `out`, part by part.
 
-    UserError where there is no GPU to measure, or `out` cannot be written.
+    UserError if there is no GPU to measure, or `out` cannot be written.
     """
     if device.kind != "cuda":
         raise UserError(
@@ -71,7 +71,7 @@ def measure_study(device: Device, out: Path, progress: Progress) -> None:
 
 
 def _try(make: Callable[[], SomeRecord], bench: Bench) -> tuple[SomeRecord, ...]:
-    """One record, if there is one; a group that has no times costs its own conclusion alone."""
+    """The record as a tuple; empty on a UserError, which loses only this conclusion."""
     try:
         record = make()
     except UserError as error:
@@ -114,7 +114,7 @@ def counted_cells(device: Device) -> list[Cell]:
 
 
 def _count(bench: Bench) -> tuple[Counters, ...]:
-    """Counters, beside their calibration; where they cannot be had, the study says so, goes on."""
+    """Counters, with their calibration; if counting fails, say so and go on with none."""
     try:
         calibration = calibrate(bench.device, bench.progress)
         store.append(CALIBRATIONS, calibration)
