@@ -55,9 +55,9 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Aligned columns, uncut: what a pipe or a log wants. Columns that say nothing are left out.
+    """Aligned columns, never cut, for a pipe or a log. Empty columns are left out.
 
-    On a terminal too narrow for them every row stands upright, a line a column.
+    On a terminal too narrow for them each row is printed upright, one line per column.
     """
     table = [tuple(headings), *map(tuple, rows)]
     columns = [column for column in zip(*table, strict=True) if any(column[1:]) or len(table) == 1]
