@@ -122,6 +122,6 @@ def test_show_reads_each_file_once_for_both_cells(
     cli.show(NAME, [H200 / "counters.jsonl"], against=OTHER)
     assert seen == [H200 / "counters.jsonl"]
     shown = capsys.readouterr().out
-    assert f"  against   {OTHER}: module another" in shown
+    assert f"  against   {OTHER}: module different" in shown
     cli.show(NAME, [H200 / "counters.jsonl"], against=OTHER, as_json=True)
     assert json.loads(capsys.readouterr().out)["against"]["cell"] == OTHER
