@@ -1,4 +1,4 @@
-"""Contrasts: two cells, the knob between them, and the verdict predicted before anything runs."""
+"""Contrasts: two cells, the knob that differs, and the verdict predicted before anything runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pagebench.layouts.work import predict
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """`one` and `other` differ in `knob` alone; `predicts` is the word expected, and why."""
+    """`one` and `other` differ only in `knob`; `predicts` is the expected word, for `why`."""
 
     name: str
     knob: str
@@ -30,7 +30,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """All values of a knob, in order, in one regime."""
+    """Cells with all values of a knob, in order, in one regime."""
 
     name: str
     knob: str
@@ -38,7 +38,7 @@ class Ladder:
 
 
 def _contrast(name: str, knob: str, cells: str, predicts: str, why: str) -> Contrast:
-    """`cells` are the names of both, with a space between them."""
+    """`cells` holds both names, with a space between them."""
     one, other = map(Cell.parse, cells.split())
     return Contrast(name, knob, one, other, predicts, why)
 
@@ -56,62 +56,62 @@ CONTRASTS = (
         "placement",
         "fidecode_distinct_p1_b32_l8192 fidecode_distinct_scatter_p1_b32_l8192",
         "absent",
-        "each token's KV is one burst wherever it lies",
+        "each token's KV is one burst in any placement",
     ),
     _contrast(
         "block128",
         "placement",
         "fidecode_distinct_p1_b32_l8192 fidecode_distinct_block128_p1_b32_l8192",
         "absent",
-        "runs of 128 tokens leave even less to change",
+        "with runs of 128 tokens even less changes",
     ),
     _contrast(
         "positive",
         "page size",
         "xqa_shared_p64 xqa_shared_p16",
         "exposed",
-        "smaller pages are more index loads, and reuse in L2 leaves room for them to show",
+        "smaller pages need more index loads, and L2 reuse leaves little DRAM traffic to hide them",
     ),
     _contrast(
         "vanishing",
         "page size",
         "xqa_distinct_p64_b32_l8192 xqa_distinct_p16_b32_l8192",
         "hidden",
-        "the same loads behind a wall of DRAM traffic",
+        "the same index loads, hidden behind DRAM traffic",
     ),
     _contrast(
         "saturation",
         "page size",
         "xqa_shared_p64 xqa_shared_p128",
         "absent",
-        "a warp's tile is 64 tokens: no page beyond it saves a load on sm_90",
+        "a warp's tile is 64 tokens, so a larger page saves no load on sm_90",
     ),
     _contrast(
         "tile",
         "page size",
         "tritontile_distinct_p64_b32_l8192 tritontile_distinct_p16_b32_l8192",
         "hidden",
-        "one load a page: four times the index loads, behind the same DRAM traffic",
+        "one load per page: four times the index loads, hidden behind the same DRAM traffic",
     ),
     _contrast(
         "row",
         "page size",
         "tritonrow_distinct_p64_b32_l8192 tritonrow_distinct_p16_b32_l8192",
         "absent",
-        "one load a row whatever the page: the mechanism taken away",
+        "one load per row at every page size: the mechanism is removed",
     ),
     _contrast(
         "identity",
         "nothing",
         "xqa_distinct_p64_b32_l8192 xqa_distinct_p64_b32_l8192",
         "absent",
-        "A against A must be quiet",
+        "A against A must show no effect",
     ),
 )
 
 
 def _pages(name: str, cell: str) -> Ladder:
-    """The ladder of page sizes, in the place that the cell's name leaves for them."""
+    """The ladder of page sizes; `cell` is a cell's name with `{}` in place of the page size."""
     pages = (16, 32, 64, 128)
     return Ladder(name, "page size", tuple(Cell.parse(cell.format(page)) for page in pages))
 
@@ -122,16 +122,16 @@ LADDERS = (
     _pages("short", "xqa_distinct_p{}"),
 )
 
-LONG = "tritontile_distinct_p64_l32768"  # 8 requests, 1.07 GB of KV, splits and so a merge
+LONG = "tritontile_distinct_p64_l32768"  # 8 requests, 1.07 GB of KV; it splits, so it has a merge
 SPIN_STEP_NS = 500
 LONG_SPIN_NS = 1_000_000
 
 
 def spin_ns(nominal_gbps: float | None) -> int:
-    """A wait of one per cent or little more of what LONG takes at that bandwidth, in steps.
+    """A wait in ns: 1 % of LONG's time at that bandwidth, rounded up to steps of SPIN_STEP_NS.
 
-    Less than a change of the time must be is found on no GPU. Where the bandwidth is not known it
-    is 2500, as on an H200.
+    A shorter wait is below the least effect that counts as a change, so no GPU would find it. It is
+    2500, as on an H200, where the bandwidth is not known.
     """
     if not nominal_gbps:
         return 2500
@@ -141,25 +141,32 @@ def spin_ns(nominal_gbps: float | None) -> int:
 
 
 def planted_contrasts(nominal_gbps: float | None = None) -> tuple[Contrast, ...]:
-    """Known work in our own kernels, and the word that each must have on such a GPU."""
+    """Contrasts of known work in our own kernels, and the word that each must get.
+
+    `nominal_gbps` is the GPU's nominal DRAM bandwidth in GB/s, None where unknown.
+    """
     wait = f"{LONG}_y{LONG_SPIN_NS}"
     return (
         _contrast(
-            "planted nothing", "nothing", f"{LONG} {LONG}", "absent", "A against A must be quiet"
+            "planted nothing",
+            "nothing",
+            f"{LONG} {LONG}",
+            "absent",
+            "A against A must show no effect",
         ),
         _contrast(
             "planted hidden loads",
             "planted loads",
             f"{wait} {LONG}_x1_y{LONG_SPIN_NS}",
             "hidden",
-            "one more index load a tile, in a call that waits a millisecond besides",
+            "one more index load per tile, in a call that also waits a millisecond",
         ),
         _contrast(
             "planted many loads",
             "planted loads",
             f"{LONG} {LONG}_x64",
             "exposed",
-            "64 more index loads a tile cost more than reading the tile",
+            "64 more index loads per tile cost more than reading the tile",
         ),
         _contrast(
             "planted spin",
@@ -175,7 +182,7 @@ def planted_contrasts(nominal_gbps: float | None = None) -> tuple[Contrast, ...]
 
 
 def find_contrasts(names: Sequence[str]) -> list[Contrast]:
-    """Shipped contrasts by name, or one of two cells; UserError says what would be right."""
+    """Shipped contrasts by name, or one of two cells; else UserError, with what to give."""
     known = {contrast.name: contrast for contrast in CONTRASTS}
     if list(names) == ["all"]:
         return list(CONTRASTS)
@@ -188,7 +195,7 @@ def find_contrasts(names: Sequence[str]) -> list[Contrast]:
 
 
 def find_ladders(names: Sequence[str]) -> list[Ladder]:
-    """Shipped ladders by name, or one of the cells given; UserError says what would be right."""
+    """Shipped ladders by name, or one of the cells; else UserError, with what to give."""
     known = {ladder.name: ladder for ladder in LADDERS}
     if list(names) == ["all"]:
         return list(LADDERS)
@@ -199,7 +206,7 @@ def find_ladders(names: Sequence[str]) -> list[Ladder]:
     cells = tuple(map(Cell.parse, names))
     knob = _knob(cells)
     if len(moving_axes(cells)) != 1:
-        raise UserError(f"the cells of a dose differ in one knob; these differ in {knob}")
+        raise UserError(f"the cells of a dose must differ in one knob; these differ in {knob}")
     return [Ladder(knob, knob, cells)]
 
 
@@ -209,7 +216,7 @@ def _knob(cells: Sequence[Cell]) -> str:
 
 
 def _wanted(names: Sequence[str], known: Iterable[str], cells: str, kind: str) -> str:
-    """What would have been right, with the nearest name to one that is not known."""
+    """What to give, with the known name that is nearest to an unknown one."""
     listed = list(known)
     near = [match for name in names for match in get_close_matches(name, listed, 1)]
     guess = f"; did you mean {near[0]}?" if near else ""

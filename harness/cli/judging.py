@@ -1,6 +1,6 @@
-"""The commands that conclude: judge, dose, attack, selftest.
+"""The commands that draw conclusions: judge, dose, attack, selftest.
 
-Each interleaves its cells, concludes, and appends the processes' records and then its conclusions.
+Each interleaves its cells and appends the records of the processes, then its conclusions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def judge(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Did a knob change device work, and does the work show?"""
+    """Judge a knob: did it change device work, and does the time show it?"""
     from pagebench.harness.contrasts import CONTRASTS, find_contrasts
 
     if not names:
@@ -113,7 +113,7 @@ def _judged(contrasts: Sequence[Contrast], bench: Bench, evidence: Evidence) -> 
 
 
 def _exit_code(verdicts: Sequence[Verdict]) -> int:
-    """1 if a cell crashed or was wrong, 2 if nothing was measured, else 0; as of a sweep."""
+    """1 if a cell crashed or was wrong, 2 if nothing was measured, else 0, as for a sweep."""
     if any(verdict.status in FAILURES for verdict in verdicts):
         return EXIT_FAILED
     return EXIT_DONE if any(verdict.time for verdict in verdicts) else EXIT_NOTHING
@@ -133,7 +133,7 @@ def dose(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which counter does time follow over all values of a knob?"""
+    """Find the counter that the time follows over all values of a knob."""
     from pagebench.harness.contrasts import LADDERS, find_ladders
 
     if not names:
@@ -159,7 +159,7 @@ def dose(
 
 
 def _doses(ladders: Sequence[Ladder], bench: Bench, evidence: Evidence) -> list[Dose]:
-    """A dose of each ladder. NotTimed, after all others are written, where one has no times."""
+    """A dose of each ladder. NotTimed where one has no times, after the others are written."""
     from pagebench.harness.judging.dose import dose_of, groups_of
 
     groups = groups_of(ladders)
@@ -188,7 +188,7 @@ def attack(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Another context, another kernel: what does the effect do?"""
+    """Attack an effect: does it survive another context, or another kernel?"""
     from pagebench.harness.judging import attack as attacks
 
     here = device_and_kernel(device, kernel)
@@ -237,7 +237,7 @@ def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
 
 
 def print_reasons(lines: Iterable[str]) -> None:
-    """A line each, indented; on a terminal folded to its width, elsewhere uncut."""
+    """Print the lines, indented and folded to the width of a terminal; unfolded elsewhere."""
     for line in lines:
         print(fold(f"  {line}", 4))
 
@@ -247,7 +247,7 @@ def _options(
 ) -> Options:
     """Options for this device; UserError where a cell cannot run on it.
 
-    `asked` is what asked for cells that the user did not name: no other kernel would help.
+    `asked` is the command that chose cells which the user did not name, for the message.
     """
     options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
     try:
@@ -268,9 +268,9 @@ def _lacks_gpu(cell: Cell, here: Device) -> bool:
 
 
 def _evidence(counters: list[Path] | None, groups: Iterable[Sequence[Cell]], of: str) -> Evidence:
-    """Counters and ceilings of the files, read once, before anything is timed.
+    """Counters and ceilings in the files, read once, before anything is timed.
 
-    UserError also where files were named that have counters of none of the groups.
+    UserError where a file cannot be read, or the named files have counters of none of the groups.
     """
     evidence = read_evidence(counters or sorted(Path("runs").glob("*.jsonl")))
     if counters and not any(evidence.newest_counters(cells) for cells in groups):
@@ -280,13 +280,13 @@ def _evidence(counters: list[Path] | None, groups: Iterable[Sequence[Cell]], of:
 
 @contextmanager
 def _kept(path: Path) -> Iterator[None]:
-    """Say where the processes measured are where there is no conclusion; a crash exits 1."""
+    """Without a conclusion, say where the measured processes are; a crash exits with 1."""
     try:
         yield
     except KeyboardInterrupt:
         say(
-            f"stopped without a conclusion; the processes measured are in {path}, to look at: "
-            "they are not taken up again"
+            f"stopped without a conclusion; {path} holds the processes measured so far, but a new "
+            "run starts over"
         )
         raise
     except NotTimed as error:

@@ -16,18 +16,18 @@ def study(
     files: Annotated[
         list[Path] | None, typer.Argument(help="results files to draw from", metavar="FILE")
     ] = None,
-    out: Annotated[Path, typer.Option(help="folder of study.html and study.md")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="folder for study.html and study.md")] = Path("runs"),
     measure: Annotated[
         bool, typer.Option("--measure", help="measure this GPU first (ten minutes at most)")
     ] = False,
     device: DeviceName = "auto",
 ) -> None:
-    """One page of verdicts, tables and figures from records.
+    """Draw one page of verdicts, tables and figures from records.
 
-    Beside them stand figures of the seed, the study on an RTX 5060 Ti that this suite began from.
+    It also shows figures of the original study, which was made on an RTX 5060 Ti.
     """
     if files and measure:
-        raise UserError("--measure makes its own records: without results files")
+        raise UserError("--measure makes its own records: leave out the results files")
     if not files and not measure:
         raise UserError("name results files to draw from, or --measure this GPU first")
     if out.suffix in (".html", ".md"):
@@ -41,14 +41,14 @@ def study(
         written = study_page.write(draw(read(sources)), out)
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith("pagebench"):
-            raise  # ours: nothing that could be installed
-        raise UserError(f"drawing needs {error.name}: install it, or draw where it is") from error
+            raise  # one of our own modules, which nobody can install
+        raise UserError(f"drawing needs {error.name}: install it, or draw elsewhere") from error
     for path in written:
         print(path)
 
 
 def _measured(device: str, out: Path) -> Path:
-    """The file of everything that the study measured."""
+    """Measure the study and return its results file."""
     from pagebench.harness.study.measure import measure_study
 
     path = out / f"{default_path().stem}_study.jsonl"

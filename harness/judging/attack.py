@@ -1,4 +1,4 @@
-"""Attack a mechanism: does its effect scale with the context, does another kernel lose it?"""
+"""Attack a mechanism: does its effect scale with the context, and does another kernel lack it?"""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
 
 SCALES = (0.5, 1.0, 2.0)
-# Kernels that read indices in another way, tried in this order.
+# Kernels that read indices in different ways, tried in this order.
 OTHERS = ("tritonrow", "tritontoken", "tritontile", "fidecode", "xqa", "gather", "reference")
-GIVEN = {"context": 1, "kernel": 0}  # which of the variants are the cells as given
+GIVEN = {"context": 1, "kernel": 0}  # position of the variant with the cells as given
 Pair = tuple[Cell, Cell]
 
 
@@ -25,10 +25,13 @@ Pair = tuple[Cell, Cell]
 
 
 def check_pair(how: str, cells: Pair) -> None:
-    """UserError where there is no effect to attack: cells of two kernels, or alike."""
+    """UserError where the cells cannot be attacked: they are equal, or of two kernels.
+
+    For `context` also where their contexts differ.
+    """
     one, other = cells
     if one == other:
-        raise UserError("attack: give two cells that differ, in a knob whose effect is in doubt")
+        raise UserError("attack: give two cells that differ in the knob whose effect is in doubt")
     if one.kernel != other.kernel:
         raise UserError(f"attack: give cells of one kernel, not of {one.kernel} and {other.kernel}")
     if how == "context" and one.shape.kv_len != other.shape.kv_len:
@@ -36,10 +39,13 @@ def check_pair(how: str, cells: Pair) -> None:
 
 
 def scaled(cells: Pair) -> list[Pair]:
-    """Both cells at half, the whole and twice their context; UserError where that is no cell."""
+    """Both cells at half, all and twice their context; UserError for an odd context.
+
+    SizeError where a scaled cell cannot exist.
+    """
     if cells[0].shape.kv_len % 2:
         raise UserError(
-            "attack context halves the context and doubles it: "
+            "attack context halves and doubles the context: "
             f"give an even one, not l{cells[0].shape.kv_len}"
         )
     return [(_at(cells[0], scale), _at(cells[1], scale)) for scale in SCALES]
@@ -50,9 +56,9 @@ def _at(cell: Cell, scale: float) -> Cell:
 
 
 def switched(cells: Pair, device: Device, kernel: str | None) -> list[Pair]:
-    """The cells as they are and with another kernel: the one named, or the first that takes both.
+    """The cells as given, and with another kernel: `kernel`, or the first that takes both.
 
-    UserError says why no kernel does.
+    UserError, with the reason, where no kernel takes both.
     """
     if kernel == cells[0].kernel:
         raise UserError(f"--with {kernel}: the cells have that kernel; name another")
@@ -72,7 +78,7 @@ def groups_of(pairs: Sequence[Pair]) -> list[Interleaved]:
     return [Interleaved(pair, len(pairs)) for pair in pairs]
 
 
-# --- What it says ---------------------------------------------------------------------------------
+# --- The attack's word ----------------------------------------------------------------------------
 
 
 def attack_of(how: str, groups: Sequence[Interleaved]) -> Attack:
@@ -102,7 +108,7 @@ def _variant(group: Interleaved) -> Variant:
 
 
 def _work(group: Interleaved) -> ExtraWork:
-    """Loads that kernel source predicts B to do more than A, else index entries."""
+    """By how many loads B exceeds A according to the kernel's source, else by how many entries."""
     one, other = (
         predict_counters(cell, resolved, group.environment)
         for cell, resolved in zip(group.cells, group.resolved, strict=True)
@@ -113,7 +119,7 @@ def _work(group: Interleaved) -> ExtraWork:
 
 
 def word_of(how: str, variants: Sequence[Variant]) -> str:
-    """What the variants say; `no effect`, or unclear, where the cells as given have none."""
+    """The word for all variants; `no effect` or `unclear` if the given cells show no effect."""
     given = variants[GIVEN[how]]
     if given.time.word != "changed":
         return "unclear" if given.time.word == "unclear" else "no effect"
@@ -121,7 +127,7 @@ def word_of(how: str, variants: Sequence[Variant]) -> str:
 
 
 def _scaling(variants: Sequence[Variant]) -> str:
-    """Whether one cost for each unit of predicted work, or one time, fits all contexts."""
+    """Whether one cost per unit of predicted work, or one constant time, fits all contexts."""
     ends = [(each.delta.low_us, each.delta.high_us) for each in variants]
     amounts = [each.work.amount for each in variants]
     constant = _share(ends)
@@ -134,12 +140,12 @@ def _scaling(variants: Sequence[Variant]) -> str:
 
 
 def _share(intervals: Sequence[tuple[float, float]]) -> bool:
-    """Whether all intervals, their ends in either order, have a value in common."""
+    """Whether all intervals (ends in either order) have a value in common."""
     return max(map(min, intervals)) <= min(map(max, intervals))
 
 
 def _switching(given: Variant, other: Variant) -> str:
-    """Whether the other kernel loses the effect, keeps it, or has it the other way round."""
+    """Whether the effect vanishes, survives or reverses with the other kernel."""
     if other.time.word != "changed":
         return "vanishes" if other.time.word == "same" else "unclear"
     same_way = (given.delta.middle_us > 0) == (other.delta.middle_us > 0)

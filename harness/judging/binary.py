@@ -1,15 +1,15 @@
-"""Whether two cells ran one binary alike: a difference besides the knob is another cause."""
+"""Whether two cells ran the same binary: a difference other than the knob is another cause."""
 
 from __future__ import annotations
 
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.verdict import SameBinary
 
-PER_PAGE = ("xqa", "triton")  # how kernels begin that compile a module a page size
+PER_PAGE = ("xqa", "triton")  # first part of the names of kernels compiled for each page size
 
 
 def same_binary(one: Counters, other: Counters) -> SameBinary:
-    """Whether two cells ran the same kernels with the same resources: page sizes may not."""
+    """Whether two cells ran the same kernels with the same resources: page size may change both."""
     first, second = one.kernels, other.kernels
     told = [each.resolved.get("module") for each in (one, other)]
     return SameBinary(
@@ -21,6 +21,6 @@ def same_binary(one: Counters, other: Counters) -> SameBinary:
 
 
 def _compiled(counters: Counters) -> tuple[str, int | None]:
-    """What a module is compiled for, where a record is older than its name."""
+    """What a module is compiled for, for records that do not name it."""
     axes = counters.axes
     return axes.kernel, axes.page_size if axes.kernel.startswith(PER_PAGE) else None

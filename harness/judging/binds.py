@@ -1,4 +1,4 @@
-"""What binds a call that was timed and counted, by the ceilings of its GPU."""
+"""What binds a call that was timed and counted, according to the ceilings of its GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pagebench.harness.records.select import Evidence, State
 from pagebench.profiles.ceilings import CriticalPath, critical_path
 from pagebench.profiles.counters import Count, counts
 
-NEARLY_ALL = 0.95  # of a call's instructions: then its first kernel's rates are the call's
+NEARLY_ALL = 0.95  # share of a call's instructions from which the first kernel's rates are used
 
 
 def path_of(
@@ -17,8 +17,8 @@ def path_of(
 ) -> CriticalPath | None:
     """What binds a call that took `time_us` in that state.
 
-    Ceilings of its own GPU come before others of the model. None where counters or ceilings of the
-    same model, or counters of the same state of the cache, are missing.
+    Ceilings of the same GPU are preferred to those of others of its model. None where there are no
+    ceilings, or the counters are of another model or another state of the cache.
     """
     found = evidence.newest_ceilings(state.environment)
     if found is None or not state.holds(counters):
@@ -28,9 +28,9 @@ def path_of(
 
 
 def l2_slice(kernels: Sequence[Kernel]) -> Count | None:
-    """How busy the L2 slices were in the call's first kernel, if that is nearly all of the call.
+    """Share of cycles, in per cent, in which the L2 slices were busy in the call's first kernel.
 
-    In per cent of its cycles.
+    None where that was not counted, or the kernel is not nearly all of the call.
     """
     executed = [kernel.values.get("instructions", (None,))[0] for kernel in kernels]
     counted = [count for count in executed if count is not None]

@@ -1,4 +1,4 @@
-"""Dose and response of a ladder: its times step by step, and the counters that move over it."""
+"""Dose and response of a ladder: its times step by step, and the counters that change over it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pagebench.harness.records.select import Evidence, State
 from pagebench.harness.timing.effect import LEAST_EFFECT
 from pagebench.harness.timing.interleaved import Interleaved
 
-if TYPE_CHECKING:  # what is shipped is parsed when it is imported
+if TYPE_CHECKING:  # importing it parses all shipped cells
     from pagebench.harness.contrasts import Ladder
 
 
 def groups_of(ladders: Sequence[Ladder]) -> list[Interleaved]:
-    """What to interleave; all steps of all ladders are judged together."""
+    """The groups to interleave; all steps of all ladders are judged together."""
     steps = sum(len(ladder.cells) - 1 for ladder in ladders)
     return [Interleaved(ladder.cells, steps) for ladder in ladders]
 
 
 def dose_of(ladder: Ladder, group: Interleaved, l2: str, evidence: Evidence) -> Dose:
-    """Times of the ladder and counters that move over it. NotTimed where it has no times."""
+    """The ladder's times and the counters that change over it. NotTimed where it has no times."""
     group.refuse_failed(ladder.name)
     indices = range(len(ladder.cells))
     return Dose(
@@ -43,7 +43,7 @@ def dose_of(ladder: Ladder, group: Interleaved, l2: str, evidence: Evidence) -> 
 
 
 def _step(group: Interleaved, index: int) -> Step:
-    """Microseconds from cell to cell; an interval is no narrower than the least effect."""
+    """Microseconds from one cell to the next; the interval covers at least the least effect."""
     before = group.time_us(index)
     least = LEAST_EFFECT * before
     low, middle, high = group.step(index).delta_us(before)
@@ -57,7 +57,7 @@ def _spread(group: Interleaved, index: int) -> Spread:
 
 
 def knob_values(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """What differs between the cells, a text for each."""
+    """The value of the knob in each cell; positions from 1 where values repeat."""
     moving = moving_axes(cells)
     axes = [asdict(cell.axes()) for cell in cells]
     values = tuple(" ".join(str(each[axis]) for axis in moving) for each in axes)
@@ -68,7 +68,10 @@ def knob_values(cells: Sequence[Cell]) -> tuple[str, ...]:
 def moving_counters(
     cells: Sequence[Cell], state: State, evidence: Evidence
 ) -> dict[str, tuple[float, ...]]:
-    """Stable counters of work that differ between the cells; none where a cell was not counted."""
+    """Stable counters of work that differ between the cells, one value per cell.
+
+    Empty where a cell was not counted in that state.
+    """
     counters = evidence.newest_counters(cells, state)
     if counters is None:
         return {}

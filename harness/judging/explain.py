@@ -1,7 +1,7 @@
-"""Which counter does time follow over all values of a knob?
+"""Which counter does the time follow over all values of a knob?
 
-A counter explains the time if one cost a count, the same at every step of the knob, gives each
-step's time within its interval. Costs are not negative: more work is never faster.
+A counter explains the time if one cost per count, the same at every step of the knob, gives a time
+within every step's interval. Costs are not negative: more work is never faster.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ALIKE = 0.02  # counters whose steps are proportional within this are one candid
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Counters with a cost each, and what they give at every step.
+    """Counters, the cost per count of each, and the time in us that they give at every step.
 
-    It is `tested` where they move at more steps than they have costs: as many costs as steps would
-    fit nearly any times.
+    It `fits` if every time lies in its step's interval. It is `tested` if the counters change at
+    more steps than there are costs: as many costs as steps would fit nearly any times.
     """
 
     counters: tuple[str, ...]
@@ -39,8 +39,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """Explanations that were `tried`; of those that fit, the counters of the tested ones, which the
-    time `follows`, and of the `untested` ones."""
+    """The explanations that were `tried`, and the counters of those that fit.
+
+    The time `follows` the counters of tested explanations; `untested` holds the others.
+    """
 
     tried: tuple[Explanation, ...]
     follows: tuple[tuple[str, ...], ...]
@@ -48,7 +50,7 @@ class Conclusion:
 
 
 def conclude(dose: Dose) -> Conclusion:
-    """What the dose's steps and counters say: nothing was tried where it has no counters."""
+    """What the dose's steps and counters show; nothing is tried where it has no counters."""
     tried = explanations(dose.steps, dose.counters)
     fitting = [each for each in tried if each.fits]
     return Conclusion(
@@ -59,7 +61,7 @@ def conclude(dose: Dose) -> Conclusion:
 
 
 def candidates(counters: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, ...]]:
-    """Counters that move, one for each direction of movement, with those that move alike."""
+    """Counters that change, one for each pattern of change, each with those that change alike."""
     found: dict[str, tuple[str, ...]] = {}
     for name, values in counters.items():
         deltas = _deltas(values)
@@ -87,7 +89,7 @@ def _proportional(one: Sequence[float], other: Sequence[float]) -> bool:
 def explain(
     steps: Sequence[Step], counters: Mapping[str, Sequence[float]], names: Sequence[str]
 ) -> Explanation:
-    """The best costs of the named counters: by least squares, else any that fit."""
+    """The best costs of the named counters: those by least squares, else any that fit."""
     import numpy as np
 
     deltas = np.array([_deltas(counters[name]) for name in names], dtype=float).T
@@ -110,7 +112,7 @@ def _fit(steps: Sequence[Step], deltas: Floats, cost: Floats) -> bool:
 
 
 def _least_squares(steps: Sequence[Step], deltas: Floats) -> Floats:
-    """Costs, none negative, that miss the steps' middles least, in widths of their intervals."""
+    """Least-squares costs, none negative; residuals are in half-widths of the steps' intervals."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -121,9 +123,9 @@ def _least_squares(steps: Sequence[Step], deltas: Floats) -> Floats:
 
 
 def _least_worst(steps: Sequence[Step], deltas: Floats) -> Floats | None:
-    """Costs, none negative, whose worst miss is the least: if any fit, these do.
+    """Costs, none negative, with the smallest worst residual: if any costs fit, these do.
 
-    None where steps without width cannot all be met.
+    None where the linear programme has no solution.
     """
     import numpy as np
     from scipy.optimize import linprog
@@ -140,9 +142,9 @@ def _least_worst(steps: Sequence[Step], deltas: Floats) -> Floats | None:
 def explanations(
     steps: Sequence[Step], counters: Mapping[str, Sequence[float]]
 ) -> list[Explanation]:
-    """Every single counter and, where no single one fits, every pair that does.
+    """Every single counter and, where no single one fits, every pair that fits.
 
-    Empty where the time does not move, or there are no counters.
+    Empty where the time does not change, or there are no counters.
     """
     if not moves(steps):
         return []

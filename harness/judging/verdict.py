@@ -34,38 +34,38 @@ from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.profiles.ceilings import CriticalPath
 from pagebench.profiles.counters import Count, ratio_repeats, ratios
 
-if TYPE_CHECKING:  # what is shipped is parsed when it is imported
+if TYPE_CHECKING:  # importing it parses all shipped cells
     from pagebench.harness.contrasts import Contrast
 
-# What is device work. The time is not in it, nor how busy a unit was: that follows from the time.
+# Counters of device work. Neither the time nor busy shares are among them: those follow the time.
 WORK = (
     "instructions",
     *("ldg", "ldgsts", "tma", "local_loads", "local_stores", "l1_requests", "l1_sectors"),
     *("l2_requests", "l2_sectors", "l2_hit_pct", "dram_read_bytes"),
 )
-HIT_MARGIN = 1.0  # percentage points: a hit rate is no count, and none is told from 0.1 and 0.3 %
+HIT_MARGIN = 1.0  # percentage points: hit rates of 0.1 and 0.3 % are not distinguished
 # Stable traffic may differ by this much between two layouts of the same work.
 TRAFFIC_MARGIN = 0.01
 TRAFFIC = ("l1_sectors", "l2_requests", "l2_sectors", "l2_hit_pct", "dram_read_bytes")
-EXACT = 1e-9  # a count is an integer, its predicted ratio a quotient of two
-LESS_IS_MORE = ("l2_hit_pct",)  # the more of it, the less work
+EXACT = 1e-9  # rounding of a ratio of two integer counts
+LESS_IS_MORE = ("l2_hit_pct",)  # a higher value means less work
 SHORT_FLOORS = 10
 
-Judgement = tuple[str, tuple[Caveat, ...]]  # one of records.verdict.WORDS, and what to know of it
+Judgement = tuple[str, tuple[Caveat, ...]]  # one of records.verdict.WORDS, and its caveats
 
 
 # --- Two cells, timed -----------------------------------------------------------------------------
 
 
 def groups_of(contrasts: Sequence[Contrast]) -> list[Interleaved]:
-    """What to interleave; all contrasts are judged together."""
+    """The groups to interleave; all contrasts are judged together."""
     return [Interleaved(contrast.cells, len(contrasts)) for contrast in contrasts]
 
 
 def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Evidence) -> Verdict:
-    """The verdict on one contrast, with all it rests on; `unclear` where its cells have no times.
+    """The verdict on one contrast, with its evidence; `unclear` where its cells have no times.
 
-    Counters of another GPU model, or another state of the cache than `l2`, say nothing of them.
+    Counters of another GPU model, or of another state of the cache than `l2`, are not used.
     """
     state = State(group.environment, l2)
     work = work_between(contrast.cells, evidence, state)
@@ -103,9 +103,9 @@ def binding_of(group: Interleaved, state: State, evidence: Evidence) -> Critical
 
 
 def judge(time: Change, work: Work | None, floors: float) -> Judgement:
-    """The word from whether the time changed, what work changed, and how many floors it lasts.
+    """The word, from whether the time and the work changed and how many floors the call lasts.
 
-    `work` is None where there are no counters of both cells.
+    `work` is None where one of the cells has no counters.
     """
     if floors < SHORT_FLOORS:
         return "floor", (ShortCall(round(floors, 1)),)
@@ -119,7 +119,7 @@ def judge(time: Change, work: Work | None, floors: float) -> Judgement:
 
 
 def _decided(changed: bool, work: Work, *, slower: bool) -> Judgement:
-    """The word of a time that is known, and what keeps it from being `hidden` or `exposed`."""
+    """The word where the change of the time is decided, with its caveats."""
     if not work.changed:
         return "unexplained" if changed else "absent", ()
     other = work.same.differs
@@ -132,9 +132,9 @@ def _decided(changed: bool, work: Work, *, slower: bool) -> Judgement:
 
 
 def follows(work: Work, slower: bool) -> bool:
-    """Whether the time moved as the predicted work did, or any work where none was predicted.
+    """Whether the time changed as the predicted work did, or as any work where none was predicted.
 
-    More work is never faster: where a kernel with more of it is, something else moved the time.
+    More work is never faster: if a kernel with more work is faster, something else is the cause.
     """
     names = work.from_knob or tuple(work.changed)
     return any(_grew(name, work.changed[name]) == slower for name in names)
@@ -150,7 +150,7 @@ def _grew(name: str, ratio: float | None) -> bool:
 def work_between(
     cells: tuple[Cell, Cell], evidence: Evidence, state: State | None = None
 ) -> Work | None:
-    """What the newest counters of both cells say of the work; None where one has none."""
+    """How the work differs by the newest counters of both cells; None where one has none."""
     counters = evidence.newest_counters(cells, state)
     if counters is None:
         return None
@@ -173,7 +173,7 @@ def work_of(
     predicted: Mapping[str, float],
     same: SameBinary,
 ) -> Work:
-    """Compare two cells' totals. `predicted` holds ratios B over A that layout or source give."""
+    """Compare two cells' totals. `predicted` holds the ratios B/A that layout or source predict."""
     one, other = _with_hit_rate(one), _with_hit_rate(other)
     both = [name for name in WORK if name in one and name in other]
     compared = tuple(name for name in both if one[name].stable and other[name].stable)
@@ -195,7 +195,7 @@ def _is_as(name: str, ratio: float | None, predicted: float | None) -> bool:
 
 
 def _with_hit_rate(total: Mapping[str, Count]) -> Mapping[str, Count]:
-    """The L2 hit rate beside its counts; as stable as both of them."""
+    """The totals with the L2 hit rate, which is stable if both of its counts are."""
     rate = ratios({name: count.value for name, count in total.items()}).get("l2_hit_pct")
     if not isinstance(rate, float):
         return total
@@ -203,7 +203,7 @@ def _with_hit_rate(total: Mapping[str, Count]) -> Mapping[str, Count]:
 
 
 def differs(name: str, one: float, other: float) -> bool:
-    """Whether a counter moved: exactly, or for traffic and rates beyond a margin."""
+    """Whether a counter changed: counts at all, traffic and rates by more than a margin."""
     if name == "l2_hit_pct":
         return abs(other - one) > HIT_MARGIN
     return abs(other - one) > _margin(name) * max(abs(one), abs(other))
