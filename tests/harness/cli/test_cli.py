@@ -62,7 +62,7 @@ BAD = [
     (["run", f"gather_{SMALL}", "--kernel", "nowhere.py"], "no such file"),
     (["run", f"gather_{SMALL}", "--out", "/proc/none/x.jsonl"], "/proc/none"),
     (["run", f"gather_{SMALL}", "--out", "/dev/full"], "/dev/full: not a regular file"),
-    (["ceilings", "--device", "cpu"], "there is none here: those of another machine are read"),
+    (["ceilings", "--device", "cpu"], "those of another machine are read from"),
     (["calibrate", "--device", "cpu"], "needs the NVIDIA GPU that counts; without one"),
     (["profile", "xqa_shared_p16", "--device", "cpu"], "pagebench import FILE"),
     (["profile", f"gather_{SMALL}", "--device", "cpu"], "counting needs an NVIDIA GPU"),
