@@ -24,7 +24,7 @@ DEFAULT_HEADS, DEFAULT_HEAD_DIM, DEFAULT_DTYPE = (16, 8), 128, "bf16"
 
 
 class CellNameError(UserError):
-    """A cell's name that cannot be read; the message says which word and what would be right."""
+    """A cell's name that cannot be read; the message gives the wrong word and a right one."""
 
 
 def _heads(text: str) -> tuple[int, int]:
@@ -66,13 +66,13 @@ EXAMPLES = (
     *("churned1", "churnedfifo1", "churnedlifo1", "p16", "b32", "l8192", "r50", "s0", "w8192"),
     *("h16x8", "d128", "bf16", "fp16", "e4m3", "hnd", "x8", "y1000"),
 )
-REMOTE, LIKELY = 0.4, 0.6  # difflib ratios: what else could be meant, and what surely was
+REMOTE, LIKELY = 0.4, 0.6  # difflib ratios: a possible meaning, and a likely one
 MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A kernel, whose tokens it reads, where they lie, and the sizes; else SizeError."""
+    """A kernel, whose tokens it reads, where they lie, and the sizes. SizeError on a misfit."""
 
     kernel: str
     sharing: Sharing
@@ -123,12 +123,12 @@ class Cell:
 
     @classmethod
     def parse(cls, name: str) -> Cell:
-        """Read a name; its words may stand in any order. CellNameError says what is wrong."""
+        """Read a name, its words in any order. CellNameError for a name that is not a cell's."""
         return cls.of_words(read_words(name), name)
 
     @classmethod
     def of_words(cls, found: dict[str, object], name: str) -> Cell:
-        """The cell whose name was read (`read_words`). CellNameError as of `parse`."""
+        """The cell of words that `read_words` found in `name`. CellNameError as from `parse`."""
         for axis, example in MUST.items():
             if axis not in found:
                 raise CellNameError(f"{name}: missing {axis.replace('_', ' ')}, such as {example}")
@@ -181,7 +181,7 @@ class Cell:
 
 
 def read_words(name: str) -> dict[str, object]:
-    """Each word's axis and value; CellNameError on an unknown word or an axis given twice."""
+    """Each word's axis and value. CellNameError for an unknown word or an axis given twice."""
     found: dict[str, object] = {}
     for word in name.split("_"):
         axis, value = _read_word(word, name)
@@ -219,7 +219,7 @@ def _nearest(word: str, leads: bool) -> str:
     """What may have been meant; a leading word may also be a kernel that is not here."""
     near = _near(word, REMOTE)
     if not near:
-        return f"; words are like {', '.join(EXAMPLES[:8])}"
+        return f"; examples of words are {', '.join(EXAMPLES[:8])}"
     own = " (a kernel of your own needs --kernel FILE.py)" if leads and is_kernel(near[0]) else ""
     return f"; did you mean {near[0]}?{own}"
 
@@ -230,7 +230,7 @@ def matches(cell: Cell, words: frozenset[str]) -> bool:
 
 
 def moving_axes(cells: Sequence[Cell]) -> list[str]:
-    """Axes that differ, without the table's width where it only follows the context."""
+    """Axes that differ; the table's width is left out where it only follows the context."""
     axes = [asdict(cell.axes()) for cell in cells]
     found = [axis for axis in axes[0] if any(each[axis] != axes[0][axis] for each in axes)]
     return [axis for axis in found if axis != "table_tokens"] or found

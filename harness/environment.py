@@ -17,9 +17,9 @@ from msgspec import Struct
 from pagebench.kernels.device import Device, visible_handles
 from pagebench.profiles.dram import nominal_dram_gbps
 
-# Code in a process of its own. -P: or a folder named torch where one works would be imported there.
+# Code in a process of its own. Without -P it would import a folder named torch from where it runs.
 PYTHON = (sys.executable, "-P", "-c")
-# The command line as such a process: its script need not be on the PATH.
+# The command line in such a process: its script need not be on the PATH.
 PAGEBENCH = (*PYTHON, "from pagebench.harness.cli.main import main; main()")
 PACKAGES = {
     "pagebench": "pagebench",
@@ -28,17 +28,17 @@ PACKAGES = {
     "flashinfer": "flashinfer-python",
     "cupti": "cupti-python",
 }
-# What `make offline-bundle` writes, for a machine that has the tree but not its .git.
+# Written by `make offline-bundle`, for a machine that has the tree but not its .git.
 COMMIT_FILE = Path(".gpubox/commit")
 
 
 class Environment(
     Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The machine, the software and the neighbours. What is not known, or not of this kind of
-    device, is absent.
+    """The machine, the software and the neighbours. Fields that are unknown, or do not apply to
+    this kind of device, are absent.
 
-    `flush_bytes` is what the flush reads; `other_processes` and `load` are of the moment.
+    `flush_bytes` is what the flush reads; `other_processes` and `load` are read at each record.
     """
 
     versions: Mapping[str, str] = {}
@@ -67,13 +67,13 @@ class Environment(
 
     @property
     def gpu_name(self) -> str:
-        """The beginning of a GPU's UUID, enough to tell it from others; empty for a CPU."""
+        """The first 12 characters of a GPU's UUID, enough to distinguish it; empty for a CPU."""
         return (self.uuid or "")[:12]
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Installed versions of what takes part in a measurement; absent ones are left out."""
+    """Installed versions of Python and PACKAGES; packages that are not installed are left out."""
     found = {"python": platform.python_version()}
     for name, package in PACKAGES.items():
         try:
@@ -85,7 +85,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> dict[str, Any]:
-    """Commit and dirtiness of the tree that this module lies in, or of the bundle's note of it."""
+    """`commit` and `dirty` of the tree that holds this module, from git or the bundle's note."""
     root = Path(__file__).resolve().parent.parent
     head = _git(root, "rev-parse", "HEAD")
     if head and _git(root, "rev-parse", "--show-toplevel") == str(root):
@@ -160,7 +160,7 @@ def gpu_facts(device: Device) -> dict[str, Any]:
 
 
 def bandwidth_of(device: Device) -> float | None:
-    """Nominal DRAM bandwidth in GB/s; None for a CPU, and where NVML is not there or silent."""
+    """Nominal DRAM bandwidth in GB/s; None for a CPU, or where NVML is missing or cannot tell."""
     if device.kind == "cpu":
         return None
     try:
@@ -175,7 +175,7 @@ def bandwidth_of(device: Device) -> float | None:
 
 
 def nvml_reader(pynvml: Any) -> Any:
-    """Call an NVML query; None where this GPU or driver does not answer it."""
+    """A function that calls an NVML query; None where this GPU or driver does not answer it."""
 
     def read(query: Any, *arguments: Any) -> Any:
         try:
@@ -191,9 +191,9 @@ def _cuda(number: int | None) -> str | None:
 
 
 def other_processes(device: Device) -> int | None:
-    """Processes with work on the GPU that are not of this run's process group.
+    """How many processes outside this run's process group have work on the GPU.
 
-    None where NVML does not show this process's own: a container that hides process numbers.
+    None where NVML does not list this process itself: a container may hide process numbers.
     """
     import pynvml
 

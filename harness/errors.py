@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """Bad input, or a machine that lacks something; one line says what is wrong and what is right.
+    """Bad input, or a machine that lacks something. One line says what is wrong and what is right.
 
     Everything else that reaches `main` is a bug of ours: it keeps its traceback and exits 70.
     """
@@ -24,8 +24,8 @@ def as_user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """The error's first line and where it was raised: what follows in CUDA's are hints at how to
-    debug torch."""
+    """The error's type, its first line and where it was raised. The further lines of a CUDA error
+    are hints on debugging torch."""
     from traceback import extract_tb
 
     lines = str(error).strip().splitlines() or ["no message"]

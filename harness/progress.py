@@ -1,4 +1,4 @@
-"""What long work tells as it goes: one line at a time."""
+"""How long work reports its progress: one line at a time."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ Progress = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Progress that nobody reads."""
+    """Drop the line: progress that nobody reads."""

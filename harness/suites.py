@@ -114,7 +114,7 @@ SUITES = (
 
 
 def find_suite(name: str) -> Suite:
-    """The suite of that name; UserError names those there are."""
+    """The suite of that name. UserError, with all names, for an unknown one."""
     for suite in SUITES:
         if suite.name == name:
             return suite

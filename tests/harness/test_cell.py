@@ -154,7 +154,7 @@ WRONG = (
     ("xqa_shared_p16_bf61", "unknown word bf61", "did you mean bf16?"),
     ("xqa_shared_block_p16", "unknown word block", "did you mean block128?"),
     ("xqa_shared_p16_h16", "unknown word h16", "did you mean h16x8?"),
-    ("xqa_shared_p16_zzzzz", "unknown word zzzzz", "words are like distinct, shared"),
+    ("xqa_shared_p16_zzzzz", "unknown word zzzzz", "examples of words are distinct, shared"),
     ("xqa_distinct_contiguous16_p16", "unknown word contiguous16", "did you mean contiguous?"),
     # A leading word that is near none is a kernel that is not here.
     ("mykernel_distinct_p16", "no kernel mykernel here", "--kernel FILE.py, or install its"),
