@@ -11,7 +11,7 @@ SWITCHING_WORDS = ("survives", "vanishes", "reverses", "unclear", "no effect")
 
 
 class ExtraWork(Part, frozen=True):
-    """What B is predicted to do beyond A: `ldg` by kernel source, else `index_entries`."""
+    """The predicted work of B beyond that of A: `ldg` from kernel source, else `index_entries`."""
 
     name: str
     amount: float
@@ -27,7 +27,7 @@ class Variant(Part, frozen=True, kw_only=True):
 
 
 class Attack(Record, frozen=True, kw_only=True, tag="attack"):
-    """`how` is context or kernel; `cells` are those given, `variants` all, the given among them."""
+    """`how` is context or kernel. `cells` is the given pair; `variants` includes it."""
 
     how: str
     cells: tuple[str, str]
@@ -39,7 +39,7 @@ class Attack(Record, frozen=True, kw_only=True, tag="attack"):
         if words is None or self.word not in words:
             raise ValueError(f"an attack by {self.how} has no word {self.word}")
         if not self.variants:
-            raise ValueError("an attack has variants")
+            raise ValueError("an attack needs at least one variant")
 
 
 def _as_data(line: Json) -> Json:

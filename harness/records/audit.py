@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagebench.harness.records.base import Json, Part, Record, Upgrade
 from pagebench.harness.records.counters import How
 
-LEAST_COLD = 0.98  # of the distinct bytes, which a flushed cache must leave to DRAM
+LEAST_COLD = 0.98  # share of the distinct bytes that must come from DRAM after a flush
 
 
 class DramRead(Part, frozen=True, kw_only=True):
@@ -44,4 +44,4 @@ def _underived(line: Json) -> Json:
     return {name: value for name, value in line.items() if name not in DERIVED}
 
 
-UPGRADES = (Upgrade("what follows from the bytes is worked out when read", _underived),)
+UPGRADES = (Upgrade("values that follow from the bytes are computed when read", _underived),)

@@ -1,4 +1,4 @@
-"""What all records have in common: a frozen typed struct a kind, and where it was made."""
+"""What all records share: one frozen typed struct for each kind, and where it was made."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Json = dict[str, Any]  # a JSON object before it has a type
 
 
 class Part(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A part of a record. A field at its default is not written, so what has no value is absent."""
+    """A part of a record. A field at its default is not written: absent means no value."""
 
 
 class PredictedWork(Part, frozen=True, kw_only=True):
-    """`layouts.work.Work` as recorded; the optional two are younger than the first records."""
+    """`layouts.work.Work` as recorded. Early records lack the two optional fields."""
 
     index_entries: int
     distinct_kv_bytes: int
@@ -37,7 +37,7 @@ class Record(Part, frozen=True, kw_only=True, tag_field="kind"):
 
     @property
     def date(self) -> str:
-        """When it was made, as far as it says; empty sorts first."""
+        """When it was made; empty, which sorts first, where the record does not say."""
         return self.written or ""
 
 
@@ -45,7 +45,7 @@ class Record(Part, frozen=True, kw_only=True, tag_field="kind"):
 class Upgrade:
     """A step from one schema number to the next: `changes` is its line in the kind's history.
 
-    `apply` gets the whole JSON object of the old number and gives that of the next one.
+    `apply` takes the whole JSON object of the old number and returns that of the next.
     """
 
     changes: str

@@ -1,4 +1,4 @@
-"""The calibration record: what each counter shows of kernels of known loads."""
+"""The calibration record: what each counter shows for kernels whose loads are known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Disagreement(Part, frozen=True):
 
 
 class Calibration(Record, frozen=True, kw_only=True, tag="calibration"):
-    """By kernel and counter: values of both launches, and what the kernel does by its source."""
+    """By kernel and counter: `seen` in each launch, and `expected` from the kernel's source."""
 
     gpu: str
     chip: str
@@ -39,7 +39,7 @@ class Calibration(Record, frozen=True, kw_only=True, tag="calibration"):
 
     @property
     def disagreements(self) -> tuple[Disagreement, ...]:
-        """Counts must be exact; traffic may be off by as much as it may differ when repeated."""
+        """Counts must be exact; traffic may be off by the tolerance for repeated launches."""
         return tuple(
             Disagreement(name, kernel, self.seen[kernel][name], count)
             for kernel, wanted in self.expected.items()
@@ -52,7 +52,7 @@ class Calibration(Record, frozen=True, kw_only=True, tag="calibration"):
 
     @property
     def distrusted(self) -> tuple[str, ...]:
-        """Counters that nothing may be built on."""
+        """Counters that disagree, each once: no conclusion may use them."""
         return tuple(dict.fromkeys(each.counter for each in self.disagreements))
 
 
@@ -60,4 +60,4 @@ def _underived(line: Json) -> Json:
     return {name: value for name, value in line.items() if name not in ("sees_async", "disagree")}
 
 
-UPGRADES = (Upgrade("what follows from the counts is worked out when read", _underived),)
+UPGRADES = (Upgrade("values that follow from the counts are computed when read", _underived),)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pagebench.harness.records.base import Part
 
-CLOCK_DRIFT = 0.02  # an SM clock that moved by more than this is said
+CLOCK_DRIFT = 0.02  # a larger relative change of the SM clock is reported
 
 
 class LostProcess(Part, frozen=True, tag_field="caveat", tag="lost process"):
@@ -23,14 +23,14 @@ class Throttled(Part, frozen=True, tag_field="caveat", tag="throttled"):
 
 
 class ClockMoved(Part, frozen=True, tag_field="caveat", tag="clock moved"):
-    """SM clock, least and most of the processes."""
+    """The SM clock changed: lowest and highest, in MHz."""
 
     low_mhz: int
     high_mhz: int
 
 
 class OthersOnGpu(Part, frozen=True, tag_field="caveat", tag="others on the GPU"):
-    """Processes of others that were seen on the GPU, the most at one time."""
+    """Other processes seen on the GPU: the most at one time."""
 
     processes: int
 
@@ -43,33 +43,32 @@ class NoTime(Part, frozen=True, tag_field="caveat", tag="no time"):
 
 
 class ShortCall(Part, frozen=True, tag_field="caveat", tag="short call"):
-    """The call lasts only so many floors of its clock."""
+    """The shortest call lasts only `floors` times the floor of its clock."""
 
     floors: float
 
 
 class NoCounters(Part, frozen=True, tag_field="caveat", tag="no counters"):
-    """The two cells have no counters of this GPU model and state of the L2."""
+    """A cell has no counters from this GPU model in this state of the L2."""
 
 
 class NothingRepeats(Part, frozen=True, tag_field="caveat", tag="nothing repeats"):
-    """Both cells have counters; none of them repeats in both."""
+    """Both cells have counters, but no counter repeats in both."""
 
 
 class WideInterval(Part, frozen=True, tag_field="caveat", tag="wide interval"):
-    """The interval of the time ratio decides nothing."""
+    """The interval of the time ratio is too wide to decide."""
 
 
 class OtherBinary(Part, frozen=True, tag_field="caveat", tag="other binary"):
-    """What differs besides the knob (fields of `SameBinary`), where no prediction gives the work's
+    """Fields of `SameBinary` that differ besides the knob, where no prediction gives the work's
     ratio."""
 
     differs: tuple[str, ...]
 
 
 class OppositeWays(Part, frozen=True, tag_field="caveat", tag="opposite ways"):
-    """Work, or where there is a prediction the predicted work, grew and the time shrank, or the
-    other way round."""
+    """The work grew and the time shrank, or the reverse. `predicted`: judged by predicted work."""
 
     predicted: bool
 

@@ -1,4 +1,4 @@
-"""The ceilings record: what one GPU reaches, by probes that are shown to saturate."""
+"""The ceilings record: what one GPU reaches, measured by probes that are shown to saturate."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Launches(Part, frozen=True, kw_only=True):
 
     @property
     def further(self) -> float:
-        """Cost of one further launch, by the last doubling."""
+        """Cost of one further launch in microseconds, from the last doubling."""
         *_, low, high = sorted(self.by_launches)
         us = self.by_launches
         return round((us[high] - us[low]) / (high - low), 3)
 
 
 class ByWarps(Part, frozen=True, kw_only=True):
-    """A rate in G a second, by warps an SM; the L2's probe also says what it reads over."""
+    """A rate in 10^9 a second, by warps an SM. The L2 probe also records its window in bytes."""
 
     by_warps: Mapping[int, float]
     saturated: bool  # whether the last doubling gains nothing, before values were rounded
@@ -44,7 +44,7 @@ class ByWarps(Part, frozen=True, kw_only=True):
 
 
 class MeasuredCeilings(Record, frozen=True, kw_only=True, tag="ceilings"):
-    """DRAM as a curve over bytes, the others as rates; records of schema 1 have the curve alone."""
+    """DRAM as a curve over bytes, the others as rates. Records of schema 1 have only the curve."""
 
     gpu: str
     dram_read: tuple[Point, ...]
@@ -86,5 +86,5 @@ def _underived(line: Json) -> Json:
 
 UPGRADES = (
     Upgrade("launch, L2, issue, FMA and matrix ceilings beside DRAM's curve", lambda line: line),
-    Upgrade("what follows from the values is worked out when read", _underived),
+    Upgrade("values that follow from the measurements are computed when read", _underived),
 )

@@ -58,7 +58,7 @@ OLD_NAMES = {"group": "rounds"}
 
 
 def kind_of(value: Mapping[str, Any]) -> str:
-    """The kind by today's name; empty where the object names none."""
+    """The kind by today's name; empty where the object has no kind."""
     name = value.get("kind")
     return OLD_NAMES.get(name, name) if isinstance(name, str) else ""
 
@@ -69,7 +69,7 @@ def kind_name(record: Record) -> str:
 
 
 def to_json(record: Record) -> Json:
-    """The record as plain data, with its schema number behind the kind."""
+    """The record as plain data, with its schema number after the kind."""
     fields = msgspec.to_builtins(record, str_keys=True)
     kind = fields.pop("kind")
     if not fields.get("environment"):
@@ -78,12 +78,13 @@ def to_json(record: Record) -> Json:
 
 
 def encode(record: Record) -> str:
-    """One line. Not msgspec's own encoder: it writes NaN as null, and this refuses it."""
+    """One line of JSON. ValueError for NaN, which msgspec's own encoder would write as null."""
     return json.dumps(to_json(record), separators=(",", ":"), allow_nan=False)
 
 
 def from_json(value: Json) -> Record:
-    """A record of any schema so far; ValueError says what is wrong with it."""
+    """A record of any schema so far. ValueError for a damaged or newer one, KeyError for a kind
+    that is not in KINDS."""
     name = kind_of(value)
     kind = KINDS[name]
     schema = value.get("schema")

@@ -1,7 +1,7 @@
 """The counters record: what Nsight Compute counted of one cell, launch by launch.
 
-Totals, ratios, what repeats and what is off its prediction follow from the values, and are worked
-out when they are asked for: a stored spread is rounded, and tolerances may get better.
+Totals, ratios, what repeats and what is off its prediction are computed from the values on demand:
+a stored spread would be rounded, and tolerances may change.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pagebench.profiles.metrics import METRICS
 
 # Measured over predicted may be off by this much before the card flags it.
 LDG_MARGIN, DRAM_MARGIN = 0.01, 0.02
-OWN_BYTES = 0.12e6  # of code, constants and spills, which no layout predicts: they come on top
+OWN_BYTES = 0.12e6  # code, constants and spills, which no layout predicts, add up to this much
 KNOWN = frozenset(metric.name for metric in METRICS)
-Values = tuple[float | None, ...]  # one a launch, None where ncu has none
+Values = tuple[float | None, ...]  # one for each launch, None where ncu has no value
 
 
 class How(Part, frozen=True, kw_only=True):
-    """How it was counted. An imported page says less than a profile of ours: chip and launches.
+    """How it was counted. An imported page gives only the chip and the launches.
 
     `elapsed_s` and `cells` are of the whole profiled process.
     """
@@ -65,7 +65,7 @@ class Kernel(Part, frozen=True, kw_only=True):
 
 
 class PredictedCounters(PredictedWork, frozen=True, kw_only=True):
-    """Work, and what the counters should show; `failed` says why a formula gives no loads."""
+    """Work, and what the counters should show. `failed` says why a formula gave no loads."""
 
     ldg: int | None = None
     decode_ldg: int | None = None
@@ -120,7 +120,7 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
 
     @property
     def decode_over_predicted(self) -> float | None:
-        """The same of the first kernel's LDG, which may be predicted where the call's is not."""
+        """The first kernel's LDG over its prediction, known also for calls without one."""
         value, wanted = self.kernels[0].values.get("ldg", (None,))[0], self.predicted.decode_ldg
         return value / wanted if value and wanted else None
 
@@ -168,4 +168,4 @@ def _kernel(kernel: Json, gone: Sequence[str]) -> Json:
     return kept | {"values": values}
 
 
-UPGRADES = (Upgrade("what follows from the values is worked out when read", _underived),)
+UPGRADES = (Upgrade("values that follow from the counts are computed when read", _underived),)

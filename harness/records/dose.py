@@ -1,4 +1,4 @@
-"""The dose record: the time of a ladder of cells, step by step, and the counters that move."""
+"""The dose record: the time of a ladder of cells, step by step, and the counters that change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Spread(Part, frozen=True):
 
 
 class Dose(Record, frozen=True, kw_only=True, tag="dose"):
-    """A ladder: `values` of the knob and `times` stand a cell, `steps` between two cells.
+    """A ladder: one of `values` and `times` for each cell, one of `steps` between two cells.
 
-    `counters` holds the stable counters of work that move, a value a cell; empty where a cell has
-    no counters. What the time follows is worked out by `judging.dose`.
+    `counters` holds the stable counters of work that change, with a value for each cell; empty
+    where a cell has no counters. `judging.dose` finds what the time follows.
     """
 
     regime: str

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pagebench.harness.records.base import Json
 
-# Sentences that repeat what stands in other fields of the same record.
+# Sentences that repeat other fields of the same record.
 REPEATED = re.compile(
     r"time x |no stable counter moved|work moved: |as predicted from layout|what binds: "
 )
@@ -44,7 +44,7 @@ def caveats_of(sentences: list[str]) -> list[Json]:
 
 
 def timing_caveats(sentences: list[str]) -> list[Json]:
-    """Those of them that are of how it was timed."""
+    """Caveats about the timing only; ValueError as from `caveats_of`."""
     return [found for found in caveats_of(sentences) if found["caveat"] in OF_TIMING]
 
 

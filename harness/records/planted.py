@@ -18,7 +18,7 @@ class PlantedWord(Part, frozen=True, tag_field="instrument", tag="verdict"):
 
 
 class PlantedLoads(Part, frozen=True, tag_field="instrument", tag="ldg"):
-    """LDG that were planted, and those that the counter shows more; None where not known."""
+    """LDG that were planted, and how many more the counter shows; None where unknown."""
 
     cell: str
     planted: int | None = None
@@ -30,7 +30,7 @@ class PlantedLoads(Part, frozen=True, tag_field="instrument", tag="ldg"):
 
 
 class PlantedWait(Part, frozen=True, tag_field="instrument", tag="time_us"):
-    """Microseconds that were planted, and those that the clock shows more, with the interval."""
+    """Microseconds that were planted, and how many more the clock shows, with the interval."""
 
     cell: str
     planted: float
@@ -44,7 +44,7 @@ class PlantedWait(Part, frozen=True, tag_field="instrument", tag="time_us"):
 
 
 class Planted(Record, frozen=True, kw_only=True, tag="planted"):
-    """`detectable` is the smallest relative effect that would be found, where there is a time."""
+    """`detectable` is the smallest relative effect that can be detected; absent without a time."""
 
     rows: tuple[PlantedWord | PlantedLoads | PlantedWait, ...]
     detectable: float | None = None
@@ -71,4 +71,4 @@ def _row(row: Json) -> Json:
     return kept | {"instrument": instrument}
 
 
-UPGRADES = (Upgrade("instruments have names; what is right is worked out when read", _tagged),)
+UPGRADES = (Upgrade("instruments have names; what is right is computed when read", _tagged),)

@@ -9,10 +9,10 @@ from pagebench.harness.records.timing import Check, check_status
 
 
 class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
-    """One process of cells timed together; `rounds` are in microseconds, 2 x cells each.
+    """One process of cells timed together. Each of `rounds` has 2 x cells times in microseconds.
 
-    What it resolved to and how the output was checked stand a cell, in order; empty where the
-    process ended before.
+    `resolved` and `check` have one entry for each cell, in order; they are empty where the process
+    ended before.
     """
 
     cells: tuple[str, ...]
@@ -34,7 +34,7 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
         if self.rounds and self.floor_us is None:
             raise ValueError("rounds need the clock's floor")
         if any(len(each) != 2 * len(self.cells) for each in self.rounds):
-            raise ValueError("a round holds two times of each cell")
+            raise ValueError("a round needs two times for each cell")
 
 
 def _named(line: Json) -> Json:

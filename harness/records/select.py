@@ -1,4 +1,4 @@
-"""Which of many records belong together: of one GPU, of one state of the cache, the newest."""
+"""Select records that belong together: from one GPU, in one state of the cache, the newest."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class State:
     l2: str
 
     def holds(self, counters: Counters) -> bool:
-        """Whether counters are of that GPU model and state: those of others say nothing of it."""
+        """Whether counters are from that GPU model in that state: only these apply to it."""
         return (counters.environment.gpu, counters.how.l2) == (self.environment.gpu, self.l2)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What conclusions rest on beside times, read once a command; the newest last."""
+    """Counters and ceilings that conclusions rest on, read once a command; the newest last."""
 
     counters: tuple[Counters, ...] = ()
     ceilings: tuple[MeasuredCeilings, ...] = ()
@@ -40,9 +40,9 @@ class Evidence:
     def newest_counters(
         self, cells: Sequence[Cell], state: State | None = None
     ) -> list[Counters] | None:
-        """The newest counters of each cell; None where one has none.
+        """The newest counters of each cell; None if a cell has no counters.
 
-        With a state, of that GPU, else of its model, in that state of the cache.
+        With a state: from that GPU, else its model, in that state of the cache.
         """
         lines: Iterable[Counters] = self.counters
         if state:
@@ -53,7 +53,7 @@ class Evidence:
         return [newest[cell.name] for cell in cells]
 
     def newest_ceilings(self, environment: Environment) -> MeasuredCeilings | None:
-        """The last of that GPU's ceilings, else of its model's, if there are any."""
+        """The newest ceilings of that GPU, else of its model; None if there are none."""
         found = of_gpu(self.ceilings, environment)
         return found[-1] if found else None
 
@@ -65,30 +65,30 @@ def read_evidence(files: Iterable[Path]) -> Evidence:
 
 
 def of_gpu(records: Iterable[SomeRecord], environment: Environment) -> list[SomeRecord]:
-    """Records of the same GPU model, in order, and those of the very same GPU after the others."""
+    """Records of the same GPU model, in order; those of this very GPU come last."""
     same_model = [each for each in records if each.environment.gpu == environment.gpu]
     return sorted(same_model, key=lambda each: each.environment.uuid == environment.uuid)
 
 
 def usual_state(timing: Timing) -> tuple[str, str]:
-    """The clock that is used, and the L2 state with the record's clock, where none is asked for."""
+    """The default clock, and the default L2 state under the record's clock."""
     on_host = timing.device == "cpu" or timing.boundary == "plan"
     warm = timing.boundary == "plan" or timing.clock == "eager"
     return "wall" if on_host else "events", "warm" if warm else "cold"
 
 
 def is_usual(timing: Timing) -> bool:
-    """Whether it is a time of the run by the usual clock and in the usual state of the L2."""
+    """Whether it times the run, with the usual clock, in the usual state of the L2."""
     return timing.boundary == "run" and (timing.clock, timing.l2) == usual_state(timing)
 
 
 def newest_timing(timings: Iterable[Timing]) -> Timing | None:
-    """The newest of those with a time: of the run by the usual clock and state if there is one."""
+    """The newest timing with samples, a usual one if there is one; None if there are none."""
     measured = (each for each in timings if each.samples)
     return max(measured, key=lambda each: (is_usual(each), each.started), default=None)
 
 
 def by_events(timings: Iterable[Timing], counters: Counters) -> Timing | None:
-    """The newest time of the run by events in the counters' state of the L2."""
+    """The newest time of the run by events, in the state of the L2 that the counters have."""
     wanted = ("run", "events", counters.how.l2)
     return newest_timing(t for t in timings if (t.boundary, t.clock, t.l2) == wanted)

@@ -1,4 +1,4 @@
-"""The speed record: how long something took each time, and how long it may take."""
+"""The speed record: how long something took each time, and its limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pagebench.harness.records.base import Json, Record, Upgrade
 
 
 class Speed(Record, frozen=True, kw_only=True, tag="speed"):
-    """`statistic` says which of `all_seconds` is held against the limit: best or median."""
+    """`statistic` names what is compared with the limit: the best or median of `all_seconds`."""
 
     what: str
     all_seconds: tuple[float, ...]
@@ -35,4 +35,4 @@ def _with_statistic(line: Json) -> Json:
     return kept | {"statistic": "best"}
 
 
-UPGRADES = (Upgrade("says which statistic is held against the limit", _with_statistic),)
+UPGRADES = (Upgrade("names the statistic that is compared with the limit", _with_statistic),)

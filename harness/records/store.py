@@ -29,7 +29,7 @@ class StoreError(UserError):
 
 @contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """What the system says of a file that the user named, as a StoreError."""
+    """Turn the system's error for a file that the user named into a StoreError."""
     try:
         yield
     except OSError as error:
@@ -42,7 +42,7 @@ def file_errors(path: Path) -> Iterator[None]:
 def append(path: Path, *records: Record) -> None:
     """Add records, a line each, and force each to disk. A line cut off by a kill is closed first.
 
-    A record that does not say when it was started says when it was written.
+    A record without a date gets the time of writing.
     """
     for record in records:
         _append_line(path, codec.encode(_dated(record)))
@@ -81,9 +81,9 @@ def _ends_whole(file: IO[bytes]) -> bool:
 
 
 def check_writable(path: Path) -> None:
-    """StoreError before anything runs, and not when the file is to be written.
+    """StoreError for a file that cannot be written: found now, before anything runs.
 
-    A file that is not there yet is not left behind.
+    A file that does not exist yet is not left behind.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise StoreError(f"{path}: not a regular file")
@@ -96,7 +96,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_appendable(path: Path) -> None:
-    """Refuse a file that cannot be written or holds something else, before anything is run."""
+    """StoreError for a file that cannot be written or is not a results file: before any run."""
     check_writable(path)
     first = ""
     try:
@@ -114,16 +114,16 @@ def check_appendable(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Records of files, each with the file it stands in, in the order of files and lines.
+    """Records, each with its file, in the order of files and lines.
 
-    `kinds` are those of all lines, also of lines that were not asked for.
+    `kinds` has the kind of every line, also of those that were not asked for.
     """
 
     lines: tuple[tuple[Path, Record], ...]
     kinds: frozenset[str]
 
     def of(self, kind: type[SomeRecord]) -> list[SomeRecord]:
-        """All records of a type: timings in the order they stand in, others the newest last."""
+        """All records of a type: timings in the order of the files, others the newest last."""
         found = [record for _, record in self.lines if isinstance(record, kind)]
         return found if issubclass(kind, Timing) else sorted(found, key=lambda each: each.date)
 
@@ -132,10 +132,10 @@ class Stored:
 
 
 def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
-    """Each file opened once: records of those kinds, or of all. StoreError has file and line.
+    """Records of those kinds, or of all; each file is opened once. StoreError gives file and line.
 
-    Kinds that are not asked for, or not known here, are passed over. A line that is not JSON is an
-    error, unless it begins as ours do: a kill cut it off, and what it was about to say is lost.
+    Other kinds, and kinds not known here, are skipped. A line that is not JSON is an error, unless
+    it begins as ours do: then a kill cut it off, and it is skipped.
     """
     wanted = tuple(name for name, kind in codec.KINDS.items() if not kinds or kind.record in kinds)
     found: list[tuple[Path, Record]] = []
@@ -150,8 +150,8 @@ def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
 
 
 def read_whole(paths: Iterable[Path], kind: type[SomeRecord]) -> list[SomeRecord]:
-    """Records of one kind, the newest last, and passed over those that are damaged or of a later
-    schema. StoreError for a file that is not a results file."""
+    """Records of one kind, the newest last; damaged ones and those of a later schema are skipped.
+    StoreError for a file that is not a results file."""
     found: list[SomeRecord] = []
     for path in paths:
         for where, value in _objects(path):
@@ -163,7 +163,7 @@ def read_whole(paths: Iterable[Path], kind: type[SomeRecord]) -> list[SomeRecord
 
 
 def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every whole line as an object, with where it stands."""
+    """Every whole line as an object, with its file and line number."""
     for number, line in enumerate(_lines(path), 1):
         if line.strip():
             value = _object(line, f"{path}, line {number}")

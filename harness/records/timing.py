@@ -1,4 +1,4 @@
-"""The timing record: what one cell asked for, what it got, and how long that took."""
+"""The timing record: what was asked for one cell, how it ended, and how long the call took."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pagebench.harness.axes import Axes
 from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
 
 MOST_SAMPLES = 200
-USUAL_SECONDS = 2.0  # longest sampling of a cell where none is asked for
+USUAL_SECONDS = 2.0  # longest sampling of a cell by default
 
 # What became of a cell. Only `measured` has a time.
 STATUSES = {
-    "measured": "timed, and right before and after timing",
+    "measured": "timed, and the output was right before and after",
     "refused": "the kernel, the device or its memory cannot take the cell",
     "wrong": "the output does not match the reference",
     "poisoned": "the kernel read memory that no request owns",
@@ -24,9 +24,9 @@ FAILURES = ("wrong", "poisoned", "rejected", "crashed")
 
 
 def check_status(status: str, reason: str | None, *, has_times: bool) -> None:
-    """ValueError where a status is unknown, or has what only another status gives."""
+    """ValueError for an unknown status, or one with times or a reason that it cannot have."""
     if status not in STATUSES:
-        raise ValueError(f"status {status}; there are {', '.join(STATUSES)}")
+        raise ValueError(f"unknown status {status}; there are {', '.join(STATUSES)}")
     if (status == "measured") != has_times:
         raise ValueError(f"a {status} record must {'not ' if has_times else ''}have samples")
     if (status == "measured") != (reason is None):
@@ -36,7 +36,7 @@ def check_status(status: str, reason: str | None, *, has_times: bool) -> None:
 class Block(Part, frozen=True):
     """State of the device while the samples from `start` on were taken; None where unreadable.
 
-    `sm_mhz` is what NVML says between samples, `spin_mhz` what the spin before a sample ran at.
+    `sm_mhz` is read from NVML between samples, `spin_mhz` measured by the spins before samples.
     """
 
     start: int
@@ -47,7 +47,7 @@ class Block(Part, frozen=True):
 
 
 class Samples(Part, frozen=True):
-    """Times in order, in microseconds, and what they were taken with."""
+    """Times in order, in microseconds, and the conditions they were taken under."""
 
     time_us: tuple[float, ...]
     floor_us: float
@@ -56,20 +56,20 @@ class Samples(Part, frozen=True):
     discarded: int = 0  # samples whose spin did not outlast the queueing
     sum_us: tuple[float, ...] = ()  # cupti: busy time of all kernels; time_us is their span
     kernels: tuple[str, ...] = ()  # cupti: kernel symbols of one call, in launch order
-    events_us: tuple[float, ...] = ()  # cupti: what events said of the same calls
-    events_floor_us: float | None = None  # cupti: and of a null kernel
+    events_us: tuple[float, ...] = ()  # cupti: the same calls timed by events
+    events_floor_us: float | None = None  # cupti: a null kernel timed by events
 
     def __post_init__(self) -> None:
         if not self.time_us or len(self.time_us) > MOST_SAMPLES:
             raise ValueError(f"{len(self.time_us)} samples; a record holds 1 to {MOST_SAMPLES}")
         if not self.blocks:
-            raise ValueError("samples have at least one block")
+            raise ValueError("samples need at least one block")
         if not all(0 < time < inf for time in self.time_us):
             raise ValueError("every sample must be a positive, finite time")
 
 
 class Asked(Part, frozen=True, kw_only=True):
-    """How it was to be measured, beside the key; `kernel` is the file of --kernel."""
+    """Options that are not part of the key; `kernel` is the file of --kernel."""
 
     seconds: float
     device: str
@@ -77,13 +77,13 @@ class Asked(Part, frozen=True, kw_only=True):
 
 
 class Predicted(PredictedWork, frozen=True, kw_only=True):
-    """Work, and the device bytes that the cell takes at most."""
+    """Work, and the most device bytes that the cell takes."""
 
     device_bytes: int
 
 
 class Layout(Part, frozen=True, kw_only=True):
-    """What the check of the page table found (`layouts.table.check`), and the lowering."""
+    """The findings of the page table's check (`layouts.table.check`), and the lowering."""
 
     distinct_pages: int
     distinct_tokens: int
@@ -93,7 +93,7 @@ class Layout(Part, frozen=True, kw_only=True):
 
 
 class Check(Part, frozen=True, kw_only=True):
-    """Largest relative error of the requests checked, by moment; None where not checked then."""
+    """Largest relative error of the checked requests at each moment; None where not checked."""
 
     tolerance: float
     requests: int
@@ -104,9 +104,9 @@ class Check(Part, frozen=True, kw_only=True):
 
 
 class Timing(Record, frozen=True, tag="timing"):
-    """One cell. A record with samples is `measured`, and no other has any.
+    """One cell. A record has samples if, and only if, its status is `measured`.
 
-    `resolved` is what the adapter says it chose; its keys are the adapter's own.
+    `resolved` is what the adapter reports that it chose; its keys are the adapter's own.
     """
 
     cell: str
@@ -132,7 +132,7 @@ class Timing(Record, frozen=True, tag="timing"):
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """What makes a measurement the same one again."""
+        """What identifies a measurement: two records with one key repeat it."""
         return (self.cell, self.boundary, self.clock, self.l2, self.process)
 
     @property

@@ -10,34 +10,34 @@ from pagebench.harness.records.old_sentences import caveats_of
 from pagebench.profiles.ceilings import CriticalPath
 
 WORDS = ("absent", "hidden", "exposed", "unexplained", "confounded", "floor", "unclear")
-OLD_ERROR = 0.05  # chance of a wrong "changed" that verdicts were judged at before they said so
+OLD_ERROR = 0.05  # `error` of verdicts that did not record it yet
 
 
 class Change(Part, frozen=True):
-    """`word` is changed, same or unclear; ratio is B over A with the interval decided on."""
+    """`word` is changed, same or unclear; `ratio` is B over A, with the interval that decided."""
 
     word: str
     ratio: float
     low: float
     high: float
     processes: int
-    detectable: float  # relative effect that would be found with 80 % power
-    error: float  # chance that it is called changed and is not
+    detectable: float  # smallest relative effect that is detected with 80 % power
+    error: float  # chance of a wrong "changed"
 
     @property
     def is_decided(self) -> bool:
         return self.word != "unclear"
 
     def delta_us(self, before_us: float) -> tuple[float, float, float]:
-        """Low, middle and high of B less A in microseconds, where A takes `before_us`."""
+        """Low, middle and high of B minus A in microseconds, where A takes `before_us`."""
         low, middle, high = ((r - 1) * before_us for r in (self.low, self.ratio, self.high))
         return low, middle, high
 
 
 class SameBinary(Part, frozen=True, kw_only=True):
-    """Whether both cells ran the same code alike. Records before modules had names lack `module`.
+    """Whether both cells ran the same code in the same way. Early records lack `module`.
 
-    `module` is what was compiled: XQA has one a page size, whose kernels all have one name.
+    `module` is what was compiled: XQA has one for each page size, all with the same kernel name.
     """
 
     module: bool | None = None
@@ -46,7 +46,7 @@ class SameBinary(Part, frozen=True, kw_only=True):
     resources: bool
 
     def items(self) -> dict[str, bool]:
-        """Those that are known, by name."""
+        """The known fields, by name."""
         found = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: same for name, same in found.items() if same is not None}
 
@@ -56,9 +56,9 @@ class SameBinary(Part, frozen=True, kw_only=True):
 
 
 class Work(Part, frozen=True):
-    """Stable counters of both cells, what was predicted of them, and whether one binary ran alike.
+    """Stable counters of both cells, which of them were predicted, and whether one binary ran.
 
-    `changed` maps counters to B over A, None where A had none of it; `from_knob` are those whose
+    `changed` maps counters to B over A, None where A counted zero; `from_knob` are those whose
     ratio the prediction gives.
     """
 
@@ -69,10 +69,10 @@ class Work(Part, frozen=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
-    """What follows for the contrast of two cells, one of `among` judged together.
+    """The conclusion about a contrast of two cells, one of `among` judged together.
 
-    `time_us` are medians of A and B; they, `time` and `floors` are absent where there are no
-    times, `work` where a cell has no counters, `path` where B has none or no ceilings are known.
+    `time_us` are medians of A and B in microseconds. They, `time` and `floors` are absent without
+    times; `work` is absent without counters of both, `path` without counters of B or ceilings.
     """
 
     contrast: str
@@ -92,9 +92,9 @@ class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
 
     def __post_init__(self) -> None:
         if self.word not in WORDS:
-            raise ValueError(f"verdict {self.word}; there are {', '.join(WORDS)}")
+            raise ValueError(f"unknown verdict {self.word}; there are {', '.join(WORDS)}")
         if (self.time is None) != (self.time_us is None):
-            raise ValueError("a verdict with a time has the times of both cells")
+            raise ValueError("a verdict needs both `time` and `time_us`, or neither")
 
     @property
     def failed(self) -> bool:
