@@ -28,7 +28,7 @@ class TimedCall:
 def time_call(
     run: Callable[[], object], *, l2: str = "cold", clock: str | None = None, seconds: float = 1.0
 ) -> TimedCall:
-    """Samples of `run`. UserError for an unknown clock or L2 state."""
+    """Samples of `run`. UserError for an unknown L2 state, or a clock that the device lacks."""
     if l2 not in sampling.L2_STATES:
         raise UserError(f"l2 {l2}: use {' or '.join(sampling.L2_STATES)}")
     session = Session(find_device())

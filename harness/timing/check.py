@@ -1,4 +1,4 @@
-"""Is the output right? A call's output against the oracle's, before and after it is timed."""
+"""Is the output right? Compares a call's output with the oracle's, before and after timing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ FRESHNESS_REQUESTS = 4
 
 
 class Checker:
-    """Holds a call's output to the oracle's, on requests drawn once.
+    """Compares a call's output with the oracle's, on requests drawn once.
 
-    Each check gives the errors found so far, and raises Failure, with these, on a wrong output.
+    Each check returns the errors found so far; on a wrong output it raises Failure with them.
     """
 
     def __init__(self, batch: Batch, call: Call, synchronise: Callable[[], None]) -> None:
@@ -43,11 +43,11 @@ class Checker:
         )
 
     def planner(self) -> Callable[[], object]:
-        """Planning the call once more for the same lengths."""
+        """A function that plans the call again for the same lengths."""
         return lambda: self._call.replan(self._batch)
 
     def forget_output(self) -> None:
-        """An output that the call does not write stays infinite."""
+        """Fill the output with infinity: what the call does not write stays infinite."""
         assert self._call.out is not None
         self._call.out.fill_(float("inf"))
 
@@ -59,7 +59,7 @@ class Checker:
         return self._with(replace(self._so_far, error_before=error), wrong)
 
     def after(self) -> Check:
-        """Compare what the last timed call left."""
+        """Compare the output of the last timed call."""
         error, wrong = self._compared("after")
         return self._with(replace(self._so_far, error_after=error), wrong)
 
@@ -85,7 +85,7 @@ class Checker:
         return check
 
     def _compared(self, when: str) -> tuple[float, str | None]:
-        """The largest relative error, and what is wrong with it."""
+        """The largest relative error, and what is wrong; None if it is within the tolerance."""
         self._synchronise()
         self._refuse_unreal(when)
         if self._expected is None:
@@ -94,7 +94,7 @@ class Checker:
         if error <= self._so_far.tolerance:
             return round(error, 6), None
         return round(error, 6), (
-            f"{when} timing request {request}'s output is off by {error:.3g} of the reference "
+            f"{when} timing, the output of request {request} has a relative error of {error:.3g} "
             f"(at most {self._so_far.tolerance:g})"
         )
 
@@ -102,13 +102,13 @@ class Checker:
         out, found = self._call.out, Findings(check=self._so_far)
         assert out is not None
         if bool(out.isinf().any()):
-            raise Failure("wrong", f"{when} timing some of the output was not written", found)
+            raise Failure("wrong", f"{when} timing, some of the output was not written", found)
         if bool(out.isnan().any()):
-            poison = "the output holds NaN: memory that no request owns was read"
-            raise Failure("poisoned", f"{when} timing {poison}", found)
+            poison = "the output has NaN: the kernel read memory that no request owns"
+            raise Failure("poisoned", f"{when} timing, {poison}", found)
 
     def _error(self, requests: list[int], expected: Tensor) -> tuple[float, int]:
-        """The worst request's relative error, and which it is: requests are drawn at random."""
+        """The largest relative error, and the number of its request."""
         assert self._call.out is not None
         difference = self._call.out[requests].float() - expected
         worst, at = (difference.norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max(0)
@@ -124,7 +124,7 @@ def _draw_requests(batch: Batch) -> list[int]:
 
 
 def _shorter(batch: Batch) -> np.ndarray:  # int64 [batch]
-    """Lengths between half of each request's and its own, a token less at least."""
+    """Lengths from half of each request's up to one token less than its own; at least 1."""
     lengths = batch.table.lengths
     draws = hash_numpy(batch.shape.seed, FRESHNESS_STREAM, np.arange(len(lengths)))
     less = 1 + (draws % np.maximum(lengths // 2, 1).astype(np.uint64)).astype(np.int64)

@@ -1,10 +1,10 @@
 """Did the time change? A test on interleaved samples that tolerates drift and two modes.
 
 Samples come in rounds there and back, A B B A: the log ratio of a round, (B + B - A - A) / 2,
-cancels linear drift. A process gives one number, the median of its rounds. Processes are what is
-independent, since modes and levels change between them, so the interval is Student's over
+cancels linear drift. A process gives one number, the median of its rounds. Only processes
+are independent, since modes and levels change between them, so the interval is Student's over
 processes, at looks fixed beforehand. The error is shared among the looks and among all differences
-judged together (Bonferroni). Rates by simulation and on recorded samples are in
+judged together (Bonferroni). Error rates, simulated and on recorded samples, are in
 tests/harness/timing/test_effect.py.
 """
 
@@ -19,9 +19,9 @@ from pagebench.harness.records.verdict import Change
 LOOKS = (4, 6, 8)  # processes after which a decision may be made
 ERROR = 0.05  # chance of a wrong "changed", all looks and differences together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
-LEAST_EFFECT = 0.004  # two copies of one cell in one process differ by as much (docs/log.md)
+LEAST_EFFECT = 0.004  # two copies of one cell in one process differ by this much (docs/log.md)
 MOST_LOG = log(1000)
-POWER = 0.8  # of the smallest detectable effect that is stated
+POWER = 0.8  # of the detectable effect that a record has
 
 Round = Sequence[float]  # times of n cells there and back: 2 n of them, in any unit
 
@@ -32,14 +32,14 @@ def process_effect(rounds: Sequence[Round], step: int = 0) -> float:
 
 
 def _log(each: Round, cell: int) -> float:
-    """Mean log time of that cell's two samples in a round: its moment is the round's middle."""
+    """Mean log time of that cell's two samples in a round; they lie evenly about its middle."""
     return (log(each[cell]) + log(each[-1 - cell])) / 2
 
 
 def change(effects: Sequence[float], among: int = 1) -> Change:
-    """What the effects of 2 or more processes say, as one of `among` differences judged together.
+    """The change that 2 or more processes' log ratios show, as one of `among` judged together.
 
-    ValueError on fewer.
+    ValueError for fewer than 2.
     """
     from scipy.special import stdtrit
 
@@ -64,7 +64,7 @@ def change(effects: Sequence[float], among: int = 1) -> Change:
 
 
 def _ratio(log_ratio: float) -> float:
-    """Two noisy processes have no bounds worth a number: beyond a factor of 1000 it ends."""
+    """The ratio, limited to a factor of 1000: two noisy processes can give bounds far beyond."""
     return exp(min(max(log_ratio, -MOST_LOG), MOST_LOG))
 
 

@@ -1,4 +1,4 @@
-"""What is learnt of a cell on the way to its time, and how the way may end early."""
+"""What is found about a cell before it is timed, and how that may end early."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pagebench.harness.records.timing import Check, Layout, Predicted
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a record says beside times; None and empty where the cell did not come so far.
+    """What a record has besides times; None or empty where the cell ended earlier.
 
-    `resolved` is what the adapter says it chose; its keys are the adapter's own.
+    `resolved` is what the adapter reports that it chose; its keys are the adapter's own.
     """
 
     predicted: Predicted | None = None
@@ -22,7 +22,7 @@ class Findings:
     check: Check | None = None
 
     def over(self, earlier: Findings) -> Findings:
-        """These, and where they say nothing the earlier ones."""
+        """These findings; the earlier ones fill those that are missing."""
         return Findings(
             self.predicted or earlier.predicted,
             self.layout or earlier.layout,
@@ -35,7 +35,7 @@ NOTHING = Findings()
 
 
 class Failure(Exception):
-    """A cell that ends without a time: its status, the reason, and what was learnt before."""
+    """A cell that ends without a time: its status, the reason, and what was found before."""
 
     def __init__(self, status: str, reason: str, findings: Findings = NOTHING) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""Cells that are timed together: what their processes' rounds say."""
+"""Cells that are timed together, and what the rounds of their processes show."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pagebench.harness.records.timing import FAILURES
 from pagebench.harness.records.verdict import Change
 from pagebench.harness.timing.effect import LOOKS, change, may_stop, process_effect
 
-LEAST_FLOOR_US = 1e-3  # a clock that reads less has no floor to speak of
+LEAST_FLOOR_US = 1e-3  # a lower floor counts as this much
 
 
 class NotTimed(UserError):
-    """Cells without times; `crashed` if one crashed or was wrong, rather than was refused."""
+    """Cells without times. `crashed` says that one failed rather than was refused."""
 
     def __init__(self, reason: str, crashed: bool) -> None:
         super().__init__(reason)
@@ -35,10 +35,10 @@ class NotTimed(UserError):
 
 @dataclass(slots=True)
 class Interleaved:
-    """Cells that are timed together, with what their processes have said so far.
+    """Cells that are timed together, with the records of their processes so far.
 
     A step is the change from one cell to the next; `among` differences are judged together. A
-    process that fails is the last, and `lost`: enough `measured` before it decide all the same.
+    process that fails is the last one, and `lost`; those `measured` before it may still suffice.
     """
 
     cells: tuple[Cell, ...]
@@ -47,7 +47,7 @@ class Interleaved:
     lost: LostProcess | None = None
 
     def add(self, rounds: Rounds) -> None:
-        """Take in what one process said."""
+        """Add the record of one process."""
         if rounds.status == "measured":
             self.measured.append(rounds)
         else:
@@ -57,18 +57,18 @@ class Interleaved:
 
     @property
     def status(self) -> str:
-        """That of the last process."""
+        """The status of the last process."""
         return self.lost.status if self.lost else "measured"
 
     @property
     def failed(self) -> NoTime | None:
-        """Why there is no conclusion: a lost process, and too few before it."""
+        """Why there is no conclusion: a process was lost, and too few ended before it."""
         if self.lost is None or len(self.measured) >= LOOKS[0]:
             return None
         return NoTime(self.lost.status, self.lost.reason)
 
     def refuse_failed(self, name: str) -> None:
-        """NotTimed, under that name, where there is no conclusion."""
+        """Raise NotTimed, with that name, where there is no conclusion."""
         if self.failed:
             reason = f"{name}: {self.failed.status}: {self.failed.reason}"
             raise NotTimed(reason, self.failed.status in FAILURES)
@@ -79,7 +79,7 @@ class Interleaved:
             may_stop(self.effects(step), self.among) for step in range(len(self.cells) - 1)
         )
 
-    # --- What it says ---
+    # --- What it shows ---
 
     def effects(self, step: int = 0) -> list[float]:
         """Log ratio of the step's second cell over its first, by process."""
@@ -89,14 +89,14 @@ class Interleaved:
         return change(self.effects(step), self.among)
 
     def times_us(self, cell: int) -> list[float]:
-        """The cell's median, by process."""
+        """The cell's median in microseconds, by process."""
         return [
             median(us for times in each.rounds for us in (times[cell], times[-1 - cell]))
             for each in self.measured
         ]
 
     def time_us(self, cell: int) -> float:
-        """The median over processes of the cell's medians."""
+        """The median over processes of the cell's medians, in microseconds."""
         return median(self.times_us(cell))
 
     @property
@@ -124,7 +124,7 @@ class Interleaved:
 
     @property
     def environment(self) -> Environment:
-        """That of the newest process which has times."""
+        """The environment of the newest process that has times."""
         return self.measured[-1].environment if self.measured else Environment()
 
     @property

@@ -29,13 +29,13 @@ from pagebench.layouts.table import check, page_table
 from pagebench.layouts.tensors import Batch, materialise, pool_bytes
 from pagebench.layouts.work import predict
 
-ORACLE_BYTES = 24  # scratch bytes a KV element: a hash, its temporaries, fp32 keys and values
+ORACLE_BYTES = 24  # scratch bytes per KV element: a hash, its temporaries, fp32 keys and values
 FILL_BYTES = {"cuda": 2 << 30, "cpu": 160 << 20}  # scratch while a pool is filled in chunks
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A planned, checked call, ready to be timed, and what was learnt on the way to it."""
+    """A planned and checked call, ready to be timed, and what was found before."""
 
     call: Call
     checker: Checker
@@ -43,7 +43,7 @@ class Prepared:
 
 
 def measure_cell(cell: Cell, options: Options, session: Session, progress: Progress) -> Timing:
-    """The record of one cell. Whatever goes wrong with the cell is in it, not raised."""
+    """The record of one cell. Errors of the cell are recorded, not raised."""
     began, started, found = time.perf_counter(), _now(), NOTHING
     try:
         ready = prepare(cell, options, session, progress)
@@ -66,7 +66,7 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
 
 
 def prepare(cell: Cell, options: Options, session: Session, progress: Progress) -> Prepared:
-    """Refuse, predict, place, lower, plan and check. Failure says how it ended before."""
+    """Refuse, predict, place, lower, plan and check. Failure where that ends early."""
     found, device = NOTHING, session.device
     try:
         _refuse(refuse.refusal(cell, device, options.boundary))
@@ -80,7 +80,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         table = page_table(cell.shape, streams, cell.placement, device.torch_name)
         found = replace(found, layout=Layout(**check(table), lowering=kind))
         batch = materialise(table, kind, with_kv=options.boundary == "run")
-        progress("planning")  # may compile a module, and is waited for accordingly
+        progress("planning")  # may compile a module, so the parent waits longer
         call = _planned(adapter, batch, graph=options.clock == "graph")
         found = replace(found, resolved=dict(call.resolved))
         progress("checking")
@@ -114,7 +114,7 @@ def _planned(adapter: Adapter, batch: Batch, *, graph: bool) -> Call:
 def _what_is_timed(
     ready: Prepared, options: Options, progress: Progress
 ) -> tuple[sampling.Run, Findings]:
-    """The call, its planning, or the replay of a graph that was seen to follow a newer plan."""
+    """The call, its planning, or a graph's replay that was checked to follow a newer plan."""
     if options.boundary == "plan":
         return ready.checker.planner(), ready.findings
     if options.clock != "graph":
@@ -130,7 +130,7 @@ def _what_is_timed(
 def _timed(
     run: sampling.Run, ready: Prepared, options: Options, session: Session, progress: Progress
 ) -> Samples:
-    """Samples after warming up; of a run, the output is what the last sample leaves."""
+    """Samples after a warm-up. At boundary run the output is that of the last sample."""
     kind, monitor = session.device.kind, session.monitor
     clock = make_clock(options.clock, kind, ready.call.symbols)
     progress("warming up")
@@ -145,7 +145,7 @@ def _timed(
 
 
 def from_dram(found: Findings, options: Options) -> int | None:
-    """Distinct bytes that must have come from DRAM; None where the cache may have held them."""
+    """Distinct bytes that the call must read from DRAM; None where the cache may hold them."""
     if options.l2 != "cold" or options.boundary != "run" or found.predicted is None:
         return None
     return found.predicted.distinct_kv_bytes
@@ -154,9 +154,9 @@ def from_dram(found: Findings, options: Options) -> int | None:
 def refuse_implausible(
     time_us: float, floor_us: float, distinct_bytes: int | None, session: Session
 ) -> None:
-    """Failure where a time cannot be: an empty interval, or more bytes a second than DRAM gives.
+    """Failure for an impossible time: not above the floor, or faster than DRAM can deliver.
 
-    `distinct_bytes` must have come from DRAM; None where the cache was warm.
+    `distinct_bytes` must come from DRAM; None where the cache may hold them.
     """
     if time_us <= floor_us:
         raise Failure(
@@ -177,9 +177,9 @@ def refuse_implausible(
 def device_bytes(
     cell: Cell, streams: Streams, adapter: Adapter, device: Device, boundary: str
 ) -> int:
-    """Device bytes that the cell will take at most, predicted before any is taken.
+    """The most device bytes that the cell will take, predicted before any is allocated.
 
-    Planning alone takes no KV pool.
+    Planning alone needs no KV pool.
     """
     shape = cell.shape
     pages = pool_pages(cell.placement, streams) + 1
@@ -193,7 +193,7 @@ def device_bytes(
 
 
 def unmeasured(cell: Cell, options: Options, device: Device, status: str, reason: str) -> Timing:
-    """The record of a cell that no worker measured: refused before, or lost with its worker."""
+    """The record of a cell that was not measured: refused before, or lost with its worker."""
     return _record(cell, options, device, _now(), NOTHING, status=status, reason=str(reason))
 
 

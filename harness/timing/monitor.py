@@ -1,4 +1,4 @@
-"""What the device does while it is timed: clocks, and what holds them down."""
+"""The device's state while it is timed: clocks, and reasons for throttling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pagebench.harness.environment import nvml_reader
 from pagebench.harness.records.timing import Block
 from pagebench.kernels.device import Device, visible_handles
 
-# Reasons, from nvml.h, for which the SM clock is below what was asked for.
+# Reasons, from nvml.h, why the SM clock is below the requested one.
 THROTTLE_BITS = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -19,7 +19,7 @@ THROTTLE_BITS = {
 
 
 class Monitor:
-    """Reads clocks and throttle reasons of one device; on a CPU there is nothing to read."""
+    """Reads clocks (MHz) and throttle reasons of one device; a CPU has neither."""
 
     def __init__(self, device: Device) -> None:
         self._nvml: Any = None
@@ -31,11 +31,11 @@ class Monitor:
 
     @property
     def reads(self) -> bool:
-        """Whether blocks hold anything."""
+        """Whether blocks hold more than their start."""
         return self._nvml is not None
 
     def block(self, start: int) -> Block:
-        """The device's state as the block of samples from `start` on begins."""
+        """The device's state now, for the block of samples from `start` on."""
         if self._nvml is None:
             return Block(start)
         nvml, read = self._nvml, nvml_reader(self._nvml)

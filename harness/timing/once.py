@@ -1,4 +1,4 @@
-"""Profiled calls of cells: what ncu replays. They make no timing record."""
+"""Calls of cells for ncu to replay. They make no timing record."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ WARM_UP_CALLS = 3
 
 
 class Called(Part, frozen=True, kw_only=True):
-    """What was called of a cell, or why it was not: then it has a status and a reason.
+    """The call that was made of a cell, or the status and reason why there was none.
 
-    `symbols` are what the adapter promises of its kernels' names. The status is `lost` where the
-    device failed in a cell before, else one of a timing.
+    `symbols` are parts of the kernel names that the adapter promises. The status is `lost` where
+    the device failed in an earlier cell, else that of a timing.
     """
 
     cell: str
@@ -41,14 +41,14 @@ def call_once(
     """For each cell: prepare and check it, warm up, then `launches` calls under the profiler.
 
     The cache is put into state `l2` before each call, outside the profiled range, and an NVTX
-    range bears the cell's name. A cell that failed costs the others nothing, unless the device
-    failed in it.
+    range has the cell's name. A failed cell does not affect the others, unless the device failed
+    in it.
     """
     session = Session(device)
     broken_by = None
     for cell in cells:
         if broken_by:
-            reason = f"the device failed in {broken_by}, which ran before"
+            reason = f"the device failed in an earlier cell, {broken_by}"
             yield Called(cell=cell.name, status="lost", reason=reason)
             continue
         try:
@@ -60,7 +60,7 @@ def call_once(
 
 
 def _called(cell: Cell, session: Session, launches: int, l2: str) -> Called:
-    """What was called; Failure says how it ended before."""
+    """The call that was made. Failure where it ended before."""
     ready = prepare(cell, default_options(session.device), session, silent)
     try:
         _call(cell, ready, session, launches, l2)
@@ -103,7 +103,7 @@ def _told(
 
 @contextmanager
 def _profiled(device: Device, name: str) -> Iterator[None]:
-    """cudaProfilerStart and Stop round an NVTX range; a CPU has neither."""
+    """cudaProfilerStart and Stop around an NVTX range; a CPU has neither."""
     if device.kind == "cpu":
         yield
         return

@@ -1,4 +1,4 @@
-"""How a cell is measured, apart from which cell it is."""
+"""How a cell is measured: boundary, clock, state of the L2, time limit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pagebench.kernels.device import Device
 
 BOUNDARIES = ("run", "plan")
 USUAL_SECONDS = 2.0
-HALF_WIDTH = {"cuda": 0.002, "cpu": 0.005}  # of the median's interval, at which sampling may stop
+HALF_WIDTH = {"cuda": 0.002, "cpu": 0.005}  # of the interval over the median, to stop at
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to measure, apart from what. Defaults are those of the command line."""
+    """How to measure a cell. Defaults are those of the command line."""
 
     boundary: str = "run"
     clock: str = "events"
@@ -24,7 +24,7 @@ class Options:
 
 
 def default_options(device: Device, boundary: str = "run") -> Options:
-    """Planning is host work and a CPU has only the host's clock: `wall`. Otherwise `events`."""
+    """Clock `wall` for planning, which is host work, and for a CPU; otherwise `events`."""
     if boundary == "plan":
         return Options("plan", "wall", "warm")
     return Options(clock="wall" if device.kind == "cpu" else "events")

@@ -1,4 +1,4 @@
-"""Why a cell cannot run here, before anything of it is built."""
+"""Why a cell cannot run here, decided before anything is built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pagebench.kernels.registry import KernelError, find_kernel, planting_kernel
 def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None:
     """Why the cell cannot run on the device, before anything is allocated; None if it can.
 
-    An adapter that fails while it is asked refuses, with the error as its reason.
+    If the adapter fails when asked, the error is the reason.
     """
     try:
         adapter = find_kernel(cell.kernel)
@@ -28,7 +28,7 @@ def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None
 
 
 def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
-    """What the adapter itself says."""
+    """The adapter's own refusal."""
     try:
         reason = adapter.refuses(cell.shape, device)
     except Exception as error:
@@ -37,7 +37,7 @@ def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
 
 
 def refuse_memory(needed: int, device: Device) -> Refusal | None:
-    """The refusal of a cell that takes more bytes than the device has free; None if it fits."""
+    """The refusal of a cell that needs more bytes than are free on the device; None if it fits."""
     free = free_bytes(device)
     if free is None or needed <= free:
         return None
@@ -46,7 +46,7 @@ def refuse_memory(needed: int, device: Device) -> Refusal | None:
 
 
 def free_bytes(device: Device) -> int | None:
-    """Free memory of the device, torch's cached blocks counted as free; None where unreadable."""
+    """Free bytes on the device, torch's cached blocks included; None where unreadable."""
     if device.kind == "cuda":
         import torch
 

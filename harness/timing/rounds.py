@@ -18,16 +18,16 @@ from pagebench.harness.timing.measure import Prepared, from_dram, prepare, refus
 from pagebench.harness.timing.options import Options
 from pagebench.harness.timing.session import Session
 
-ROUNDS, LEAST_ROUNDS = 25, 5  # there and back again in a process
+ROUNDS, LEAST_ROUNDS = 25, 5  # in a process, each there and back
 ROUNDS_S = 20.0  # after which the least rounds are enough
 
 
 def measure_rounds(
     cells: Sequence[Cell], options: Options, session: Session, progress: Progress
 ) -> Rounds:
-    """The record of one process. Whatever goes wrong with a cell is in it, not raised.
+    """The record of one process. Errors of a cell are recorded, not raised.
 
-    All outputs are checked before and after, as in a run of one cell.
+    All outputs are checked before and after timing, as for a single cell.
     """
     built: dict[int, Prepared] = {}
     found, at = [NOTHING] * len(cells), 0
@@ -56,7 +56,7 @@ def measure_rounds(
 
 
 def unmeasured_rounds(cells: Sequence[Cell], options: Options, status: str, reason: str) -> Rounds:
-    """The record of cells that were lost with their worker."""
+    """The record of cells that were lost with their worker: no times, a status and a reason."""
     return _record(cells, options, status=status, reason=reason)
 
 
@@ -68,13 +68,13 @@ def _record(cells: Sequence[Cell], options: Options, **outcome: Any) -> Rounds:
 
 
 def build_order(count: int, process: int) -> list[int]:
-    """Every second process builds in the other order: where a pool lies is worth 0.3 %."""
+    """Every second process builds in reverse: the address of a pool changes times by 0.3 %."""
     return list(range(count)) if process % 2 == 0 else list(reversed(range(count)))
 
 
 @dataclass(slots=True)
 class _Taken:
-    """Samples of a process, with the GPU's complaints meanwhile."""
+    """Samples of a process, and why the GPU throttled meanwhile."""
 
     floor_us: float
     rounds: list[tuple[float, ...]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Taken:
     throttle: set[str] = field(default_factory=set)
 
     def fields(self) -> dict[str, Any]:
-        """What the record says of them."""
+        """The fields of the record."""
         return {
             "floor_us": round(self.floor_us, 3),
             "rounds": tuple(self.rounds),
@@ -95,7 +95,7 @@ class _Taken:
 def _taken(
     ready: Sequence[Prepared], options: Options, session: Session, progress: Progress
 ) -> _Taken:
-    """Rounds after warming up; every output is what the cell's last sample leaves."""
+    """Rounds after a warm-up. Every output is that of the cell's last sample."""
     progress("warming up")
     for each in ready:
         sampling.warm_up(each.call.run, session.monitor, session.synchronise)
@@ -124,7 +124,7 @@ def _sample(
 def _refuse_implausible(
     taken: _Taken, ready: Sequence[Prepared], options: Options, session: Session
 ) -> None:
-    """Failure where a cell's times cannot be, as in a run of one cell."""
+    """Failure for impossible times, as for a single cell."""
     for index, each in enumerate(ready):
         time_us = median(us for r in taken.rounds for us in (r[index], r[-1 - index]))
         distinct = from_dram(each.findings, options)

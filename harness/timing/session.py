@@ -1,4 +1,4 @@
-"""What a process that measures keeps from cell to cell."""
+"""What a measuring process keeps from cell to cell."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pagebench.kernels.device import Device, multiprocessors
 
 @dataclass(slots=True)
 class Session:
-    """The device, its monitor, the flush once it was needed, and the environment.
+    """The device, its monitor, the flush (made when first needed) and the environment.
 
-    `environment` is what stays while the process lives, so it says nothing of neighbours.
+    `environment` holds what stays constant while the process lives, so no neighbours.
     """
 
     device: Device
@@ -38,7 +38,7 @@ class Session:
         self.monitor = Monitor(self.device)
 
     def prepare(self, l2: str, run: Run) -> Run:
-        """What puts the cache into its state before a sample of `run`."""
+        """A function that puts the cache into state `l2` before a sample of `run`."""
         if l2 == "warm":
             return run
         if self.flush is None:
@@ -47,13 +47,13 @@ class Session:
         return self.flush
 
     def environment_now(self) -> Environment:
-        """The environment, with who else uses the device at this moment."""
+        """The environment, with the load or the other processes at this moment."""
         if self.device.kind == "cpu":
             return replace(self.environment, load=round(os.getloadavg()[0], 2))
         return replace(self.environment, other_processes=other_processes(self.device))
 
     def synchronise(self) -> None:
-        """Wait for the device. RuntimeError where a fault on it has spoilt the process."""
+        """Wait for the device. RuntimeError after a device fault, which ruins the process."""
         if self.device.kind == "cuda":
             import torch
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from pagebench.harness.timing.clocks.interval import Interval, interval_of_sorted, middle
 
-# Two modes are worth a mark when the dip test rejects one mode at this level ...
+# Two modes are reported if the dip test rejects one mode at this level, ...
 DIP_LEVEL = 0.01
-# ... each holds this share of the samples, and their medians lie this far apart.
+# ... each has this share of the samples, and their medians differ by this much, relatively.
 LEAST_SHARE = 0.1
-SPIKES = 0.03  # share at either end that must not draw the split to itself
+SPIKES = 0.03  # share of samples at either end that is clipped before the split
 LEAST_SEPARATION = 0.01
 
 
@@ -34,7 +34,7 @@ class Summary(Interval):
 
 
 def summarise(time_us: Sequence[float], *, find_modes: bool = True) -> Summary:
-    """Summary of samples in any order."""
+    """Summary of samples in microseconds, in any order."""
     ordered = np.sort(np.asarray(time_us, dtype=np.float64))
     found = interval_of_sorted(ordered)
     modes = _modes(ordered) if find_modes else None
@@ -42,7 +42,7 @@ def summarise(time_us: Sequence[float], *, find_modes: bool = True) -> Summary:
 
 
 def _modes(ordered: np.ndarray) -> Modes | None:
-    """Two modes, if the dip test (Hartigan 1985) says so and they matter."""
+    """Two modes, if the dip test (Hartigan 1985) rejects one and both are large and distinct."""
     count = len(ordered)
     if count < 20 or ordered[-1] - ordered[0] < LEAST_SEPARATION * ordered[0]:
         return None
@@ -66,7 +66,7 @@ def _split(ordered: np.ndarray) -> int:
 
 
 def _dip_p(ordered: np.ndarray) -> float:
-    """p of one mode. Clocks tick: ties are spread over a tick, or every tick would be a mode."""
+    """p-value of one mode. Ties are spread over a clock tick, or every tick would be a mode."""
     from diptest import diptest
 
     steps = np.diff(ordered)

@@ -1,6 +1,7 @@
-"""Kernel activity through CUPTI, attributed to a call by correlation id. It fails closed.
+"""Kernel activity through CUPTI, attributed to a call by correlation id.
 
-CUPTI slows every launch of its process, so it lives in a worker of its own.
+Activity that cannot be attributed is an error. CUPTI slows every launch of its process, so it runs
+in a separate worker.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Kernel:
 
 @dataclass(slots=True)
 class Traced:
-    """Activity of one bracket: of the call inside, and of what stands round it."""
+    """Activity of one bracket: of the call inside, and of the kernels around it."""
 
-    call: int  # external id of what runs inside Tracer.call
+    call: int  # external id of the work inside Tracer.call
     around: int  # of the bracket's other kernels
     correlations: dict[int, int] = field(default_factory=dict)  # correlation id to external id
     seen: list[Kernel] = field(default_factory=list)
 
     def kernels(self) -> list[Kernel]:
-        """The call's kernels by start; TraceError if some belong neither to it nor around it."""
+        """The call's kernels by start. TraceError if a kernel belongs to neither id."""
         owners = [self.correlations.get(kernel.correlation) for kernel in self.seen]
         strangers = owners.count(None)
         if strangers:
@@ -50,7 +51,7 @@ class Traced:
 
 
 class Tracer:
-    """CUPTI's activity API for one process; RuntimeError where it is not installed."""
+    """CUPTI's activity API for one process. RuntimeError where cupti-python is not installed."""
 
     def __init__(self) -> None:
         try:
@@ -70,8 +71,8 @@ class Tracer:
 
     @contextmanager
     def traced(self) -> Iterator[Traced]:
-        """Collect the activity of what runs inside; it must synchronise before it leaves."""
-        self._cupti.activity_flush_all(1)  # what ran before belongs to nobody
+        """Collect the activity of the block inside, which must synchronise before it ends."""
+        self._cupti.activity_flush_all(1)  # drop the activity from before
         traced = self._current = Traced(next(self._identities), next(self._identities))
         try:
             with self._owned_by(traced.around):
@@ -81,7 +82,7 @@ class Tracer:
             self._current = None
 
     def call(self, run: Callable[[], object]) -> None:
-        """Run what is to be attributed to the call, inside `traced`."""
+        """Inside `traced`: run the work that is to be attributed to the call."""
         assert self._current is not None
         with self._owned_by(self._current.call):
             run()

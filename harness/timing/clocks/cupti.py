@@ -1,4 +1,4 @@
-"""Kernel activity of one call, beside the events round it."""
+"""Kernel activity of one call, with CUDA events around it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pagebench.harness.timing.clocks.sampling import ClockError, Run, Sample
 class CuptiClock:
     """Kernel activity of one call, found by correlation id: span, sum and symbols.
 
-    The call runs in the bracket of `EventClock`, so two clocks time the same calls.
+    The call runs in the bracket of `EventClock`, so both clocks time the same calls. ClockError
+    where no kernel, or an unexpected one, was seen.
     """
 
     name = "cupti"
@@ -54,7 +55,7 @@ class CuptiClock:
             )
         if self._usual and names != self._usual:
             raise ClockError(
-                f"calls before ran {', '.join(self._usual)}; this one {', '.join(names)}: "
+                f"earlier calls ran {', '.join(self._usual)}; this one ran {', '.join(names)}: "
                 "activity was lost, or the call changed"
             )
 

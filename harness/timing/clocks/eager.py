@@ -9,9 +9,9 @@ from pagebench.harness.timing.clocks.sampling import Run, Sample
 
 
 class EagerClock:
-    """An event pair round an eager call, nothing hidden: what a naive benchmark would report.
+    """An event pair around an eager call, launch included: what a naive benchmark would report.
 
-    Kept to show by how much it is wrong, never to decide anything.
+    It shows how wrong that is; nothing is decided by it.
     """
 
     name = "eager"

@@ -1,4 +1,4 @@
-"""CUDA events round a call whose launch a spin hides."""
+"""CUDA events around a call, behind a spin that hides its launch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def torch_cuda() -> Any:
 class EventClock:
     """CUDA events behind a spin that hides the launch: prepare, drain, spin, event, call, event.
 
-    A sample counts only if its first event had not fired when the second was queued; otherwise the
-    host was timed, the spin is doubled and the sample taken again.
+    A sample counts only if its first event had not fired when the second was queued. Otherwise the
+    host was timed: the spin is doubled and the sample is taken again.
     """
 
     name = "events"
@@ -40,7 +40,7 @@ class EventClock:
         return self.until_hidden(prepare, lambda: self.bracket(run))
 
     def until_hidden(self, prepare: Run, attempt: Callable[[], Sample | None]) -> Sample:
-        """Prepare, drain and attempt until the spin outlasts the queueing."""
+        """Prepare, drain and attempt until the spin outlasts the queueing; else ClockError."""
         discarded = 0
         while True:
             prepare()

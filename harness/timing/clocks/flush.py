@@ -27,7 +27,7 @@ def make_flush(device_kind: str) -> tuple[Run, int]:
 
 
 def _cpu_cache_bytes() -> int:
-    """The largest cache of the first core, from sysfs; 0 where it does not say."""
+    """The largest cache of the first core in bytes, from sysfs; 0 where unknown."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()

@@ -1,4 +1,4 @@
-"""Events round a replayed CUDA graph, and how a call gets into one."""
+"""Events around a replayed CUDA graph, and how to capture a call into one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pagebench.harness.timing.clocks.sampling import Run, Sample
 
 
 class GraphClock:
-    """Events round one replay of a captured call. `run` is that replay."""
+    """Events around one replay of a captured call. `run` is that replay."""
 
     name = "graph"
 
@@ -22,7 +22,7 @@ class GraphClock:
 
 
 def capture(run: Run) -> Run:
-    """The replay of a CUDA graph that holds one `run`."""
+    """Capture one `run` in a CUDA graph; returns the graph's replay."""
     import torch
 
     run()  # one-time initialisation must not be captured

@@ -14,7 +14,7 @@ LEAST_FOR_INTERVAL = 6  # below, even the range encloses the median in under 95 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Median with its 95 % interval, microseconds, of so many samples."""
+    """Median of `count` samples with its 95 % interval, in microseconds."""
 
     median_us: float
     low_us: float
@@ -33,12 +33,12 @@ class Interval:
 
 
 def interval(time_us: Sequence[float]) -> Interval:
-    """Of samples in any order."""
+    """The interval of samples in microseconds, in any order."""
     return interval_of_sorted(np.sort(np.asarray(time_us, dtype=np.float64)))
 
 
 def interval_of_sorted(ordered: np.ndarray) -> Interval:
-    """Of float64 [count] in ascending order."""
+    """The interval of float64 [count] in microseconds, in ascending order."""
     rank = interval_rank(len(ordered))
     low, high = float(ordered[rank]), float(ordered[-1 - rank])
     return Interval(middle(ordered), low, high, len(ordered))
@@ -48,8 +48,8 @@ def interval_of_sorted(ordered: np.ndarray) -> Interval:
 def interval_rank(count: int) -> int:
     """Order statistics [rank] and [-1-rank] enclose the median with 95 % confidence.
 
-    The binomial interval (Conover, Practical Nonparametric Statistics, 3.2): no assumption on the
-    distribution but independence. Below 6 samples it is the range, with less confidence.
+    The binomial interval (Conover, Practical Nonparametric Statistics, 3.2). It assumes only
+    independence. Below 6 samples it is the range, with less confidence.
     """
     from scipy.special import bdtr
 
@@ -60,6 +60,6 @@ def interval_rank(count: int) -> int:
 
 
 def middle(ordered: np.ndarray) -> float:
-    """Median of what is sorted; np.median would partition it again, at ten times the cost."""
+    """Median of sorted values; np.median would partition them again, at ten times the cost."""
     count = len(ordered)
     return float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2

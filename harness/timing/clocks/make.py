@@ -20,9 +20,9 @@ ON_GPU: dict[str, Callable[[], Clock]] = {
 
 
 def make_clock(name: str, device_kind: str, symbols: tuple[str, ...] = ()) -> Clock:
-    """The clock of that name; UserError where the device has no such clock.
+    """The clock of that name. UserError for an unknown one, or one that the device lacks.
 
-    `symbols` are what the names of the call's kernels contain, for the clock that sees names.
+    `symbols` are parts of the call's kernel names, which the cupti clock checks.
     """
     if name not in CLOCKS:
         raise UserError(f"clock {name}: use {', '.join(CLOCKS)}")

@@ -1,4 +1,4 @@
-"""Samples of a call: the only loops round a kernel.
+"""Samples of a call: the only loops around a kernel.
 
 A clock takes one sample at a time: `prepare` puts the cache into its state, then the call runs and
 is timed. docs/measuring.md says what each clock brackets and leaves out.
@@ -26,12 +26,12 @@ FLAT_CLOCK = 0.01  # the SM clock is flat when three readings agree this well
 
 
 class ClockError(RuntimeError):
-    """A clock that cannot give a number it could vouch for."""
+    """The clock cannot give a time that it can vouch for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed call: its span; busy time, symbols and events where a profiler watched."""
+    """One timed call: its span, and under the cupti clock busy time, symbols and events' time."""
 
     time_us: float
     sum_us: float | None = None
@@ -39,11 +39,11 @@ class Sample:
     events_us: float | None = None
     discarded: int = 0
     spin_cycles: int | None = None
-    spin_us: float | None = None  # from an event before the spin to the one after it
+    spin_us: float | None = None  # from the event before the spin to the one after it
 
 
 class Monitor(Protocol):
-    """Reads the state of a device between samples; `reads` is false where there is none to read."""
+    """Reads the state of a device between samples; `reads` is false on a device without state."""
 
     @property
     def reads(self) -> bool: ...
@@ -59,12 +59,15 @@ class Clock(Protocol):
     def sample(self, run: Run, prepare: Run) -> Sample: ...
 
     def null(self) -> Run:
-        """An empty call of the kind that the clock times, to find the clock's floor with."""
+        """An empty call of the kind that the clock times: its time is the clock's floor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When to stop: the median's interval is narrow, or there are enough samples, or time is up."""
+    """When to stop: the median's interval is narrow, there are enough samples, or time is up.
+
+    `half_width` is relative to the median; `least` and `most` count samples.
+    """
 
     half_width: float = 0.002
     least: int = 50
@@ -73,7 +76,10 @@ class Rule:
 
 
 def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) -> Samples:
-    """Samples of `run` in time order, with the device's state in blocks, until `rule` ends it."""
+    """Take samples of `run` until `rule` ends it: in time order, the device's state in blocks.
+
+    ClockError where the clock cannot time the call.
+    """
     null = null_samples(clock)
     floor, events_floor = _median_us(null) or 0.0, _median_us(null, "events_us")
     taken: list[Sample] = []
@@ -100,8 +106,8 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
 def _with_spin_clocks(blocks: list[Block], taken: list[Sample], floor: float) -> tuple[Block, ...]:
     """Blocks with the median clock that their samples' spins ran at.
 
-    NVML is asked between samples, when the GPU idles and its clock is back up; the spin runs right
-    before the call, at the clock that the calls before have left it.
+    NVML is read between samples, when the GPU idles and its clock has recovered. The spin runs
+    right before the call, at the clock that the earlier calls left.
     """
     ends = [block.start for block in blocks[1:]] + [len(taken)]
     return tuple(
@@ -111,7 +117,7 @@ def _with_spin_clocks(blocks: list[Block], taken: list[Sample], floor: float) ->
 
 
 def median_clock(taken: list[Sample], floor: float) -> int | None:
-    """Cycles over the spin's time, less what the clock reads round an empty kernel."""
+    """The median of spin cycles over spin time less the floor, in MHz; None without spins."""
     clocks = sorted(
         sample.spin_cycles / (sample.spin_us - floor)
         for sample in taken
@@ -131,7 +137,7 @@ def _stopped(taken: list[Sample], rule: Rule, elapsed_s: float) -> str | None:
 
 
 def floor_us(clock: Clock) -> float:
-    """Median time of a null call: what the clock reads when there is nothing to time."""
+    """Median time of a null call in microseconds: what the clock reads with nothing to time."""
     return _median_us(null_samples(clock)) or 0.0
 
 
@@ -143,17 +149,17 @@ def null_samples(clock: Clock) -> list[Sample]:
 
 
 def _median_us(taken: list[Sample], field: str = "time_us") -> float | None:
-    """The median of that field; None where the samples have none."""
+    """The median of that field; None where no sample has it."""
     times = [time for sample in taken if (time := getattr(sample, field)) is not None]
     return interval(times).median_us if times else None
 
 
 def nothing() -> None:
-    """Preparing, or calling, nothing."""
+    """Do nothing: prepare no cache, or time an empty call."""
 
 
 def warm_up(run: Run, monitor: Monitor, synchronise: Run, seconds: float = 0.1) -> None:
-    """Run until `seconds` have passed and the SM clock is flat (at most 20 times as long)."""
+    """Run for `seconds`, and on until the SM clock is flat (at most 20 times as long)."""
     started, readings = time.perf_counter(), [monitor.block(0).sm_mhz]
     while True:
         lap_ends = time.perf_counter() + seconds / 3
@@ -174,5 +180,5 @@ def _flat(readings: list[int | None]) -> bool:
 
 
 def l2_under(clock: str, asked: str) -> str:
-    """The L2 that a call finds: the eager clock prepares nothing, so its cache is warm."""
+    """The state of the L2 that a call finds: the eager clock prepares nothing, so it is warm."""
     return "warm" if clock == "eager" else asked

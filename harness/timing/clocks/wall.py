@@ -8,7 +8,7 @@ from pagebench.harness.timing.clocks.sampling import Run, Sample, nothing
 
 
 class WallClock:
-    """The host's clock round a synchronous call, or with `synchronise` round work on a GPU."""
+    """The host's clock around a synchronous call, or with `synchronise` around work on a GPU."""
 
     name = "wall"
 

@@ -221,7 +221,7 @@ def test_cupti_fails_when_a_later_call_shows_fewer_kernels() -> None:
     clock = CuptiClock((), FakeCuda(0), tracer)
     clock.sample(nothing, nothing)
     tracer._kernels.pop()
-    with pytest.raises(ClockError, match="ran decode, merge; this one decode"):
+    with pytest.raises(ClockError, match="ran decode, merge; this one ran decode"):
         clock.sample(nothing, nothing)
 
 
