@@ -1,4 +1,4 @@
-"""What travels together wherever cells are timed."""
+"""Arguments that are passed together wherever cells are timed."""
 
 from __future__ import annotations
 

@@ -22,16 +22,16 @@ LIMIT_S = 1800
 
 
 def interleave(groups: Sequence[Interleaved], bench: Bench, limit_s: float = LIMIT_S) -> None:
-    """Measure the groups in fresh processes until all are decided; each record goes to `out`.
+    """Measure groups in fresh processes until all are decided; append each record to `bench.out`.
 
-    After `limit_s` no further process is begun, unless it is one of the first two.
+    After `limit_s` seconds no process begins, except one of the first two.
     """
     ends = monotonic() + limit_s
     for process in range(LOOKS[-1]):
         waiting = [group for group in groups if not group.decided]
         if not waiting or (process > 1 and monotonic() > ends):
             return
-        bench.progress(f"process {process + 1} of {LOOKS[-1]} at most: {len(waiting)} to decide")
+        bench.progress(f"process {process + 1} of at most {LOOKS[-1]}: {len(waiting)} to decide")
         _one_process(waiting, replace(bench, options=replace(bench.options, process=process)))
 
 
@@ -49,7 +49,7 @@ def _one_process(groups: Sequence[Interleaved], bench: Bench) -> None:
 
 
 def _ask(worker: Worker, cells: tuple[Cell, ...], options: Options) -> Rounds:
-    """What the process says of the cells; status `crashed` if the worker is lost on them."""
+    """The record of the cells; status `crashed` if the worker is lost on them."""
     try:
         rounds = worker.ask(cells, options, silent)
     except WorkerLost as loss:

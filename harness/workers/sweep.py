@@ -26,7 +26,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_NOTHING = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One measurement to make, and why it cannot be made here if it cannot."""
+    """One measurement to make; `refused` says why it cannot be made here."""
 
     cell: Cell
     options: Options
@@ -34,7 +34,7 @@ class Job:
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """That of its record."""
+        """The key of its record."""
         options = self.options
         return (self.cell.name, options.boundary, options.clock, options.l2, options.process)
 
@@ -47,9 +47,9 @@ def jobs(
     processes: int,
     device: Device,
 ) -> list[Job]:
-    """Every cell with every clock and L2 state, all of them in each process before the next.
+    """Every cell with every clock and L2 state, for one process after the other.
 
-    Whether the device can run a cell is asked once.
+    Each cell is checked once for whether the device can run it.
     """
     refused = {cell: refusal(cell, device, options.boundary) for cell in cells}
     every = (
@@ -75,7 +75,10 @@ def default_path() -> Path:
 
 
 def recorded(wanted: list[Job], path: Path) -> list[Timing]:
-    """The newest record of each wanted job that `path` has, in the order wanted."""
+    """The newest record that `path` has of each wanted job, in the order of the jobs.
+
+    StoreError for a file that cannot be read.
+    """
     if not path.exists():
         return []
     newest = {timing.key: timing for timing in store.read([path], Timing).of(Timing)}
@@ -83,7 +86,7 @@ def recorded(wanted: list[Job], path: Path) -> list[Timing]:
 
 
 def pending(wanted: list[Job], before: Iterable[Timing]) -> list[Job]:
-    """Jobs without a record, and those that were refused before and are not now."""
+    """Jobs without a record, and jobs that were refused then but not now."""
     status = {timing.key: timing.status for timing in before}
     return [
         job
@@ -121,7 +124,7 @@ def exit_code(timings: Iterable[Timing]) -> int:
 
 
 class Remaining:
-    """Seconds that a sweep will still take, from the mean of the jobs so far."""
+    """How many jobs are left, and their seconds by the mean of the jobs so far."""
 
     def __init__(self, total: int) -> None:
         self._left, self._done, self._began = total, 0, time.monotonic()

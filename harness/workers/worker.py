@@ -1,7 +1,7 @@
-"""Worker processes: what measures lives apart from what records, so a crash loses one cell.
+"""Worker processes measure, the parent records, so a crash loses only one cell.
 
 The parent sends a cell, or several to interleave; the worker answers with progress and one record.
-A worker is replaced only after it died or hung; it ends when its parent does, however that ends.
+A worker is replaced only after it died or hung. It ends when its parent ends, for any reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pagebench.harness.timing.session import Session
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import add_kernel_file
 
-# Longest silence of a worker, in seconds, by what it said last. Planning may compile a module.
+# Longest silence of a worker, in seconds, by its last stage. Planning may compile a module.
 PATIENCE_S = {"starting": 180.0, "planning": 1200.0}
 CLOSING_S = 2.0  # for a worker to end by itself before it is killed
 USUAL_PATIENCE_S = 120.0
@@ -34,7 +34,7 @@ LAST_WORDS = 300  # characters of a lost worker's last line on stderr that its r
 
 
 def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str) -> None:
-    """The worker's main: measure what comes until the pipe closes."""
+    """The worker's main: measure what the parent sends, until the pipe closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)  # a dying process's last words
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
@@ -71,7 +71,7 @@ def _end_with_parent() -> None:
 
 
 class WorkerLost(RuntimeError):
-    """A worker that died or hung; the message says of what, doing what."""
+    """A worker that died or hung; the message says how, and at which stage."""
 
 
 class Worker:
@@ -84,7 +84,7 @@ class Worker:
         self._log = Path(os.devnull)
 
     def measure(self, cell: Cell, options: Options, progress: Progress) -> Timing:
-        """The cell's record; one of status `crashed` if the worker is lost on it."""
+        """The cell's record; its status is `crashed` if the worker is lost on it."""
         try:
             record = self.ask((cell,), options, progress)
         except WorkerLost as loss:
@@ -93,7 +93,7 @@ class Worker:
         return record
 
     def ask(self, cells: tuple[Cell, ...], options: Options, progress: Progress) -> Timing | Rounds:
-        """The record of one cell, or of several interleaved. WorkerLost says how it was lost."""
+        """The record of one cell, or of several interleaved. WorkerLost if it dies or hangs."""
         stage = "starting"
         try:
             if self._process is None or not self._process.is_alive():
@@ -172,13 +172,13 @@ class Pool:
         self._workers: dict[str, Worker] = {}
 
     def measure(self, cell: Cell, options: Options, progress: Progress) -> Timing:
-        """The cell's record, by the worker that its clock needs."""
+        """The cell's record, from the worker that its clock needs."""
         role = "cupti" if options.clock == "cupti" else "plain"
         worker = self._workers.setdefault(role, Worker(self.device, self._kernel_file))
         return worker.measure(cell, options, progress)
 
     def renew(self) -> None:
-        """Let the next cell begin in fresh processes."""
+        """End the workers, so that the next cell begins in fresh ones."""
         self.close()
 
     def close(self) -> None:

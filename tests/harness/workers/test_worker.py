@@ -149,7 +149,7 @@ def test_a_sweep_killed_in_the_middle_leaves_no_orphan_and_resumes(tmp_path: Pat
     keys = [timing.key for timing in store.read([out], Timing).of(Timing)]
     assert keys[: len(before)] == before
     assert len(keys) == len(set(keys)) == 10
-    assert f"{len(before)} of 10 are in" in errors
+    assert f"{len(before)} of 10 are already in" in errors
 
 
 def test_resuming_a_finished_sweep_measures_nothing(tmp_path: Path) -> None:
