@@ -1,4 +1,4 @@
-"""What `pytest --benchmark-only` collects: one benchmark a cell."""
+"""The module that `pytest --benchmark-only` collects: one benchmark for each cell."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The pytest plugin: device times in pytest-benchmark's tables, files and comparisons.
 
 In a repository whose ini says `pagebench_sweeps = true`, `pytest --benchmark-only` measures the
-cells of a suite. Anywhere, the fixture `device_benchmark` times a call of your own. Nothing else
-is added to anybody's run: importing this costs no torch, and `--suite` exists only where asked for.
+cells of a suite. Anywhere, the fixture `device_benchmark` times a call of your own. The
+plugin changes no other run: it does not import torch, and adds `--suite` only under that ini.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELLS_FILE = Path(__file__).with_name("cells.py")
 
 
 class ReplayClock:
-    """A timer that pytest-benchmark reads and measured samples advance: its public way in."""
+    """A timer for pytest-benchmark, in seconds, which measured samples advance."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -32,7 +32,7 @@ class ReplayClock:
         return self._now_s
 
     def replay(self, benchmark: Any, samples: Samples, extra: dict[str, Any]) -> None:
-        """Give pytest-benchmark the samples as its rounds, in their order."""
+        """Pass the samples to pytest-benchmark as its rounds, in order."""
         left = iter(samples.time_us)
 
         def take_one() -> None:
@@ -53,12 +53,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
-    """`--suite` is added here, where the ini is known: another project may have one of its own."""
+    """Add `--suite` here, where the ini is known: other projects may have their own `--suite`."""
     if early_config.getini("pagebench_sweeps"):
         parser.getgroup("pagebench").addoption(
             "--suite",
             default=None,
-            help="pagebench suite that --benchmark-only measures (smoke, or kernels on a GPU)",
+            help="pagebench suite for --benchmark-only (default: smoke, or kernels on a GPU)",
         )
 
 
@@ -68,11 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if asked and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(CELLS_FILE)]
         config.pluginmanager.register(Refusals())
-        _suite(config)  # a name that does not exist ends the run here, in one line
+        _suite(config)  # an unknown name ends the run here, in one line
 
 
 class Refusals:
-    """What a sweep refused: said at its end, which is not a success where nothing else ran."""
+    """Reports refused cells at the end of a sweep, which fails if it ran nothing else."""
 
     def __init__(self) -> None:
         self._reasons = Counter[str]()
@@ -122,7 +122,7 @@ def pagebench_boundary(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def pagebench_pool() -> Iterator[Pool]:
-    """Worker processes that outlive a crashing cell."""
+    """Worker processes: a crashing cell does not end the session."""
     from pagebench.harness.workers.worker import Pool
     from pagebench.kernels.device import find_device
 
@@ -131,7 +131,7 @@ def pagebench_pool() -> Iterator[Pool]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """pytest-benchmark makes its fixture with the timer that a marker names."""
+    """Mark tests that use `device_benchmark`: pytest-benchmark takes its timer from a marker."""
     if "device_benchmark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.benchmark(timer=REPLAY))
 
@@ -140,8 +140,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def device_benchmark(benchmark: Any) -> Callable[..., Samples]:
     """Time a call of your own on the device: `device_benchmark(run, l2="cold", clock=None)`.
 
-    `run` launches the work and returns. On a GPU it is timed with events behind a spin kernel, on a
-    CPU with the host's clock; the samples become the test's rounds in pytest-benchmark.
+    `run` launches the work and returns. By default CUDA events behind a spin kernel time it on a
+    GPU, the host's clock on a CPU. Returns the samples, in microseconds, which are also the test's
+    rounds in pytest-benchmark. `seconds` limits the sampling. UserError for an unknown `l2` or
+    clock.
     """
 
     def measure(
@@ -162,7 +164,7 @@ def device_benchmark(benchmark: Any) -> Callable[..., Samples]:
 
 
 def extra_info(timing: Timing) -> dict[str, Any]:
-    """What a pytest-benchmark file should hold of a record beside the times: plain data."""
+    """What a pytest-benchmark file keeps of a record besides the times, as plain data."""
     from msgspec import to_builtins
 
     assert timing.samples is not None
