@@ -1,4 +1,4 @@
-"""The command that lists suites and cells. It loads no more than that takes."""
+"""The command that lists suites and cells. It loads only what it needs, to be fast."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def list_(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Suites, or the cells of one and whether they can run here."""
+    """List the suites, or the cells of one and whether they can run here."""
     here = device_and_kernel(device, kernel)
     if not names and not suite:
         _list_suites(here, as_json)

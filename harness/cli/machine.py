@@ -1,4 +1,4 @@
-"""The command that says what is on this machine, and how fast the suite itself is here."""
+"""The command that shows this machine, and how fast pagebench itself is on it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def doctor(
     speed: Annotated[
         bool, typer.Option("--speed", help="measure how fast pagebench itself is")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="with --speed: append its records")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="with --speed: append the records to this file")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the device, driver, versions, and which kernels run."""
     from pagebench.harness.instruments.doctor import examine
 
     if out and not speed:
-        raise UserError("--out goes with --speed")
+        raise UserError("--out needs --speed")
     here = device_and_kernel(device, None)
     if speed:
         _speed(here, out, as_json)

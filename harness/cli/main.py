@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how every one of them ends."""
+"""The command line: its commands, and how each of them ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from pagebench.harness.errors import UserError
 
-# A command's file is loaded when the command is asked for: `list` waits for nothing else.
+# A command's file is loaded when the command is used, so `list` loads nothing else.
 ROOMS = {
     "listing": ("list",),
     "timing": ("run", "once"),
@@ -30,18 +30,18 @@ ROOMS = {
 }
 ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
 
-# Newer typer brings its own click, older imports it: this is the class that either one raises.
+# Newer typer bundles click, older typer imports it: this is the class that either one raises.
 UsageError: Any = typer.BadParameter.__bases__[0]
 EXIT_USAGE = 2
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
-READER_LEFT = 141  # what a shell says of a process that wrote to nobody: neither done nor failed
-# What a write to stdout fails with where there is no room, or the stream is closed.
+READER_LEFT = 141  # 128 + SIGPIPE, as a shell reports a process whose reader has left
+# Errors of a write to stdout where the disk is full or the stream is closed.
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 class Commands(TyperGroup):
-    """The commands by name; a word that names none is answered with the nearest, or with all."""
+    """The commands by name. UserError for an unknown one, with the nearest name, or with all."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(ROOM_OF)
@@ -63,7 +63,7 @@ def _instead_of(word: str) -> str:
 
 @cache
 def commands_of(room: str) -> Mapping[str, Any]:
-    """The commands that a file of this folder has: functions in COMMANDS, typer apps in GROUPS."""
+    """The commands of a file in this folder: functions in COMMANDS, typer apps in GROUPS."""
     module = import_module(f"pagebench.harness.cli.{room}")
     rooms = typer.Typer(rich_markup_mode=None)
     for command in getattr(module, "COMMANDS", ()):
@@ -104,18 +104,18 @@ def _common(
 
 
 def main() -> NoReturn:
-    """Entry point. What the user can put right ends in one line on stderr and exit code 2; a bug
-    of ours shows its traceback and exits 70."""
+    """Entry point. An error that the user can put right prints one line on stderr and exits 2. A
+    bug of ours prints its traceback and exits 70."""
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()  # what cannot be written is said below, not at the interpreter's end
+        sys.stdout.flush()  # a failed write is handled below, not at the interpreter's end
     except (UserError, UsageError) as error:
         code = _complain(_wording(error))
     except BrokenPipeError:
         code = _drop_output(READER_LEFT)
     except OSError as error:
         code = _drop_output(_tell_trouble(error))
-    except SystemExit as end:  # typer ends with 1, a failed cell's code, where the reader has left
+    except SystemExit as end:  # typer exits 1, a failed cell's code, if the reader has left
         left = isinstance(end.__context__, BrokenPipeError)
         code = _drop_output(READER_LEFT) if left else end.code
     except (KeyboardInterrupt, typer.Abort):
@@ -126,7 +126,7 @@ def main() -> NoReturn:
 
 
 def _wording(error: Exception) -> str:
-    """One line, of click's errors without the usage that click would print above it."""
+    """The error in one line, without the usage that click would print above it."""
     said = str(error)
     if isinstance(error, UsageError):
         said = f"{error.format_message()} (see pagebench --help)"
@@ -139,14 +139,14 @@ def _complain(line: str) -> int:
 
 
 def _tell_trouble(error: OSError) -> int:
-    """An output without room is the user's to put right; files that they name are StoreErrors."""
+    """A full or closed output is for the user to put right; any other OSError is a bug."""
     if error.filename is None and error.errno in NO_ROOM:
         return _complain(f"output: {error.strerror}")
     return _tell_bug()
 
 
 def _tell_bug() -> int:
-    """The traceback of the error that is being handled."""
+    """Print the traceback of the error that is being handled; returns its exit code."""
     import traceback
 
     traceback.print_exc()
@@ -154,7 +154,7 @@ def _tell_bug() -> int:
 
 
 def _drop_output(code: int) -> int:
-    """The code; what cannot be written would fail again at the interpreter's end."""
+    """Drop what cannot be written, or it fails again at the interpreter's end; returns the code."""
     try:
         sys.stdout.flush()
     except OSError:

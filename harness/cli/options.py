@@ -1,4 +1,4 @@
-"""What the commands share: options, words to cells, and how a command speaks."""
+"""What the commands share: options, reading cells from words, and printing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pagebench.kernels.registry import KernelError, add_kernel_file
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        help="cells by full name, or words that filter (xqa shared p16)", metavar="NAME"
+        help="full cell names, or words that cells must have (xqa shared p16)", metavar="NAME"
     ),
 ]
 SuiteName = Annotated[str | None, typer.Option("--suite", help="only this suite's cells")]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
 KernelFile = Annotated[
-    Path | None, typer.Option("--kernel", help="a Python file with an ADAPTER of your own")
+    Path | None, typer.Option("--kernel", help="Python file that defines ADAPTER, your own kernel")
 ]
 Out = Annotated[Path | None, typer.Option(help="results file (JSON lines, appended to)")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object a line")]
@@ -39,14 +39,14 @@ Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(B
 
 
 def device_and_kernel(device: str, kernel: Path | None) -> Device:
-    """The device asked for, with a kernel file's adapter registered; UserError for a bad one."""
+    """The device asked for; registers a kernel file's adapter. UserError if either is bad."""
     add_kernel(kernel)
     with as_user_error(DeviceError):
         return find_device(device)
 
 
 def add_kernel(file: Path | None) -> None:
-    """Register the adapter of a kernel file if there is one; UserError for a bad one."""
+    """Register the adapter of a kernel file, if one is given. UserError for a bad one."""
     with as_user_error(KernelError):
         if file:
             add_kernel_file(file)
@@ -54,16 +54,16 @@ def add_kernel(file: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The cells asked for; `named` are those by their full names, none where words filter."""
+    """The cells asked for. `named` are those given by full name; empty where words filter."""
 
     cells: tuple[Cell, ...]
     named: tuple[Cell, ...] = ()
 
 
 def wanted(names: Sequence[str] | None, suite: str | None) -> Wanted:
-    """Cells named outright where no suite is given, else what the words leave of the suites.
+    """The cells with these full names, else the cells of the suites that have all the words.
 
-    UserError where there are none.
+    With a suite, names are always words. UserError where no cell is left.
     """
     named = _named_outright(names or ()) if not suite else ()
     return Wanted(named or _filtered(names or (), suite), named)
@@ -89,7 +89,7 @@ def _filtered(names: Sequence[str], suite: str | None) -> tuple[Cell, ...]:
 
 
 def refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
-    """A cell named outright that cannot run ends the command before anything is measured."""
+    """UserError for a cell given by name that cannot run, before anything is measured."""
     for cell in named:
         reason = refusal(cell, here, options.boundary)
         if reason:
@@ -102,7 +102,8 @@ def refuse_named(named: Sequence[Cell], here: Device, options: Options) -> None:
 def chosen(
     axis: str, given: list[str] | None, known: Sequence[str], options: Options, here: Device
 ) -> list[str]:
-    """Values of a run's axis, checked against the known, the device and the boundary."""
+    """Values of `--clock` or `--l2`. UserError for one that is unknown, or that the device or
+    boundary does not have."""
     default: str = getattr(options, axis)
     values = list(dict.fromkeys(given or [default]))
     for value in values:
@@ -116,7 +117,7 @@ def chosen(
 
 
 def results_path(out: Path | None) -> Path:
-    """The file that results go to, seen to be appendable before anything runs; else UserError."""
+    """The file that results go to. UserError if it cannot be appended to, before anything runs."""
     from pagebench.harness.records.store import check_appendable
     from pagebench.harness.workers.sweep import default_path
 
@@ -125,15 +126,15 @@ def results_path(out: Path | None) -> Path:
     return path
 
 
-# --- Speaking -------------------------------------------------------------------------------------
+# --- Printing -------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
-    """A line beside the results: on stderr."""
+    """Print a line on stderr, apart from the results."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_json(lines: Iterable[dict[str, Any]]) -> None:
-    """A JSON object a line."""
+    """Print JSON, one object a line."""
     for line in lines:
         print(json.dumps(line))

@@ -1,4 +1,4 @@
-"""The command that draws tables of what was timed and counted."""
+"""The command that draws tables of timings and counters."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from pagebench.harness.records.timing import Timing
 from pagebench.harness.show import timings as tables
 from pagebench.harness.show.text import plain, under_environments
 
-MOST_RICH_ROWS = 200  # beyond, a drawn table takes longer to draw than to read
+MOST_RICH_ROWS = 200  # a longer table would take longer to draw than to read
 
 
 def report(
     files: Annotated[list[Path], typer.Argument(help="results files", metavar="FILE")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
     as_json: AsJson = False,
     repeats: Annotated[
-        bool, typer.Option("--repeats", help="spread of medians over processes, and modes")
+        bool, typer.Option("--repeats", help="show the spread of medians over processes, and modes")
     ] = False,
-    clocks: Annotated[bool, typer.Option("--clocks", help="one column for each clock")] = False,
+    clocks: Annotated[bool, typer.Option("--clocks", help="show a column for each clock")] = False,
 ) -> None:
-    """Tables of records: time, interval, GB/s, resolved kernel.
+    """Draw tables of records: time, interval, GB/s, resolved kernel.
 
-    Counters have a table of their own, against today's predictions.
+    Counters get their own table, compared with today's predictions.
     """
     is_grouped = repeats or clocks
     if (as_json and markdown) or (repeats and clocks) or (as_json and is_grouped):
-        raise UserError("choose one of --json and --markdown, and one of --repeats and --clocks")
+        raise UserError(
+            "use --json alone; with or without --markdown, use --repeats or --clocks, not both"
+        )
     stored = store.read(files, Timing, Counters)
     timings, counted = stored.of(Timing), stored.of(Counters)
     if not timings and (not counted or is_grouped):
@@ -89,13 +91,13 @@ def _repeats(timings: Sequence[Timing]) -> tuple[Sequence[str], list[tuple[str, 
 def _print_markdown(
     timings: Sequence[Timing], headings: Sequence[str], rows: Sequence[tuple[str, ...]]
 ) -> None:
-    """Under the environments of what was measured."""
+    """Print a Markdown table under the environments it was measured in."""
     environments = (timing.environment for timing in timings if timing.samples)
     print(under_environments(environments, headings, rows))
 
 
 def print_table(timings: Sequence[Timing]) -> None:
-    """On a terminal the command and under it the numbers; elsewhere one uncut line a record."""
+    """Each record's command with its numbers below on a terminal; elsewhere one uncut line."""
     if sys.stdout.isatty() and len(timings) <= MOST_RICH_ROWS:
         print(tables.tall(map(tables.row, timings)))
     else:
@@ -103,7 +105,7 @@ def print_table(timings: Sequence[Timing]) -> None:
 
 
 def plain_table(timings: Sequence[Timing]) -> str:
-    """One uncut line a record."""
+    """One uncut line for each record."""
     return plain(tables.HEADINGS, map(tables.cells_of, map(tables.row, timings)))
 
 

@@ -70,7 +70,9 @@ def run(
     clock: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(CLOCKS)}; may be repeated")
     ] = None,
-    l2: Annotated[list[str] | None, typer.Option(help="cold, warm; may be repeated")] = None,
+    l2: Annotated[
+        list[str] | None, typer.Option(help="state of the L2: cold, warm; may be repeated")
+    ] = None,
     boundary: Boundary = None,
     seconds: Annotated[
         float, typer.Option(min=0.05, help="longest sampling time a cell, in seconds")
@@ -81,7 +83,7 @@ def run(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Measure cells by name, of a suite, or those that words filter."""
+    """Measure cells: by full name, of a suite, or those that have all the words."""
     if not names and not suite:
         raise UserError("name a cell or a suite; `pagebench list` shows them")
     if resume and out is None:
@@ -116,17 +118,17 @@ def _options(here: Device, boundary: str) -> Options:
 
 
 def _refuse(todo: Sequence[Job]) -> None:
-    """A cell named outright that cannot run ends the command before anything is measured."""
+    """UserError for a cell given by name that cannot run, before anything is measured."""
     for job in todo:
         if job.refused:
             raise UserError(f"{job.cell.name}: {job.refused}")
 
 
 def _resumed(every: list[Job], path: Path, here: Device) -> list[Timing]:
-    """Measure what is not there yet; the records of all."""
+    """Measure the jobs that the file lacks; returns the records of all jobs."""
     before = recorded(every, path)
     todo = pending(every, before)
-    say(f"{len(every) - len(todo)} of {len(every)} are in {path}")
+    say(f"{len(every) - len(todo)} of {len(every)} are already in {path}")
     commits = {timing.environment.commit for timing in before if timing.samples}
     if commits - {commit()["commit"]}:
         say("the file has records of another commit; use a new --out to keep them apart")
@@ -135,7 +137,7 @@ def _resumed(every: list[Job], path: Path, here: Device) -> list[Timing]:
 
 
 def _swept(todo: Sequence[Job], path: Path, here: Device) -> list[Timing]:
-    """Measure all; progress on stderr."""
+    """Measure all jobs, with progress on stderr."""
     timings: list[Timing] = []
     if not todo:
         return timings
@@ -152,7 +154,7 @@ def _swept(todo: Sequence[Job], path: Path, here: Device) -> list[Timing]:
                     show(f"{timing.cell}: {timing.status}: {timing.reason}", keep=True)
         except KeyboardInterrupt:
             done = f"stopped; {plural(len(timings), 'new record')} in {path}"
-            show(f"{done}; go on with --resume --out {path}", keep=True)
+            show(f"{done}; continue with --resume --out {path}", keep=True)
             raise
     return timings
 
@@ -164,14 +166,14 @@ def _label(job: Job) -> str:
 
 
 class _Show(Protocol):
-    """Shows a line of progress; with `keep` one that stays."""
+    """Shows a line of progress; with `keep` the line stays."""
 
     def __call__(self, text: str, keep: bool = False) -> None: ...
 
 
 @contextmanager
 def _progress() -> Iterator[_Show]:
-    """One live line on a terminal; away from it, a plain line as each cell begins."""
+    """One live line on a terminal; elsewhere a plain line as each cell begins."""
     if not sys.stderr.isatty():
         yield _plain_progress()
         return
@@ -206,9 +208,11 @@ def _plain_progress() -> _Show:
 
 
 def once(
-    names: Annotated[list[str], typer.Argument(help="cells by full name", metavar="NAME")],
-    launches: Annotated[int, typer.Option(min=1, help="calls of each cell")] = 1,
-    l2: Annotated[str, typer.Option(help="cold or warm, before each call")] = "cold",
+    names: Annotated[list[str], typer.Argument(help="full cell names", metavar="NAME")],
+    launches: Annotated[int, typer.Option(min=1, help="number of calls of each cell")] = 1,
+    l2: Annotated[
+        str, typer.Option(help="state of the L2 before each call: cold or warm")
+    ] = "cold",
     device: DeviceName = "auto",
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="continue after a failed cell, and exit 0")
@@ -216,7 +220,7 @@ def once(
     kernel: KernelFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="output is always JSON")] = True,
 ) -> int:
-    """Warm cells up and call them once, for a profiler to replay."""
+    """Warm cells up, then call them (once by default) for a profiler to replay."""
     from pagebench.harness.timing.once import call_once
 
     here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))

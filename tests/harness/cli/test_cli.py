@@ -399,7 +399,7 @@ def test_once_tells_a_wrong_kernel_in_one_line(tmp_path: Path) -> None:
         "once", f"off_{SMALL}", "--kernel", "off.py", "--device", "cpu", cwd=tmp_path
     )
     assert done.returncode == 1
-    wrong = rf"wrong: off_{SMALL}: before timing request \d's output is off by"
+    wrong = rf"wrong: off_{SMALL}: before timing, the output of request \d has a relative error of"
     assert re.match(wrong, done.stderr)
     assert done.stderr.count("\n") == 1
 
@@ -410,7 +410,7 @@ def test_resuming_judges_what_the_file_holds(tmp_path: Path) -> None:
     assert pagebench_here(*words, "--seconds", "0.1", cwd=tmp_path).returncode == 1
     again = pagebench_here(*words, "--seconds", "0.1", "--resume", cwd=tmp_path)
     assert again.returncode == 1
-    assert "1 of 1 are in r.jsonl" in again.stderr
+    assert "1 of 1 are already in r.jsonl" in again.stderr
     assert "--kernel off.py" in again.stdout
 
 
