@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.predict import predict_counters
-from pagebench.harness.errors import UserError
+from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.records.attack import Attack, ExtraWork, Variant
 from pagebench.harness.records.dose import Step
 from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
+from pagebench.layouts.shape import SizeError
 
 SCALES = (0.5, 1.0, 2.0)
 # Kernels that read indices in different ways, tried in this order.
@@ -39,16 +40,17 @@ def check_pair(how: str, cells: Pair) -> None:
 
 
 def scaled(cells: Pair) -> list[Pair]:
-    """Both cells at half, all and twice their context; UserError for an odd context.
+    """Both cells at half, all and twice their context.
 
-    SizeError where a scaled cell cannot exist.
+    UserError for an odd context, and where a scaled cell cannot exist.
     """
     if cells[0].shape.kv_len % 2:
         raise UserError(
             "attack context halves and doubles the context: "
             f"give an even one, not l{cells[0].shape.kv_len}"
         )
-    return [(_at(cells[0], scale), _at(cells[1], scale)) for scale in SCALES]
+    with as_user_error(SizeError, prefix="attack context: "):
+        return [(_at(cells[0], scale), _at(cells[1], scale)) for scale in SCALES]
 
 
 def _at(cell: Cell, scale: float) -> Cell:

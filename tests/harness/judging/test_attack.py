@@ -163,3 +163,9 @@ def test_the_context_is_halved_exactly_or_not_at_all() -> None:
     odd = Cell.parse("xqa_shared_p64_l33"), Cell.parse("xqa_shared_p16_l33")
     with pytest.raises(UserError, match="give an even one, not l33"):
         attacks.scaled(odd)
+
+
+def test_a_context_that_cannot_be_doubled_is_the_users_to_change() -> None:
+    longest = (Cell.parse("xqa_shared_p64_l16777216"), Cell.parse("xqa_shared_p16_l16777216"))
+    with pytest.raises(UserError, match=r"^attack context: kv_len is 33554432; use 1 to"):
+        attacks.scaled(longest)
