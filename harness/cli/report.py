@@ -35,9 +35,7 @@ def report(
     """
     is_grouped = repeats or clocks
     if (as_json and markdown) or (repeats and clocks) or (as_json and is_grouped):
-        raise UserError(
-            "use --json alone; with or without --markdown, use --repeats or --clocks, not both"
-        )
+        raise UserError("use --json alone, and only one of --repeats and --clocks")
     stored = store.read(files, Timing, Counters)
     timings, counted = stored.of(Timing), stored.of(Counters)
     if not timings and (not counted or is_grouped):

@@ -94,9 +94,12 @@ def from_json(value: Json) -> Record:
         )
     try:
         return msgspec.convert(_upgraded(value, schema, kind), kind.record, str_keys=True)
-    except (KeyError, TypeError, AttributeError) as error:  # an upgrade met what is not there
-        said = f"{type(error).__name__} {error}"
-        raise ValueError(f"a {name} record of schema {schema} is damaged: {said}") from error
+    except KeyError as error:  # an upgrade met what is not there, or has another type
+        raise ValueError(f"a {name} record of schema {schema} lacks {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(
+            f"a {name} record of schema {schema} is damaged: a field has the wrong type"
+        ) from error
     except ValueError as error:
         raise ValueError(f"a {name} record: {error}") from error
 

@@ -9,8 +9,8 @@ GPU = "RTX 5060 Ti"
 # For the top of a page.
 SOURCE = "“The 25% Page-Size Slowdown That Wasn't”"
 KEPT = (
-    "Only that study's text remains, so its figures are quoted from there and its tables and "
-    "records are not to be had; where it gave no figure, there is none beside ours."
+    "Only that study's text remains: its figures are quoted from the text, and its tables and "
+    "records are lost. A cell is empty where the text gives no figure."
 )
 
 # FlashInfer decode over a million indices, contiguous and scattered.
