@@ -319,8 +319,12 @@ CORRUPT = {
     "no kind": ('{"cell":"xqa_shared_p16"}\n', "not a pagebench record"),
     "a newer schema": (line_of(measured(), schema=4), "a timing record of schema 4; .* 1 to 3"),
     "a field missing": ('{"kind":"timing","schema":3}\n', "missing"),
-    "a field missing before": ('{"kind":"timing","schema":1}\n', "is damaged: KeyError"),
+    "a field missing before": ('{"kind":"timing","schema":1}\n', "schema 1 lacks 'axes'"),
     "an unknown status": (line_of(measured(), status="slow"), "status slow"),
+    "a field of another type before": (
+        '{"kind":"timing","schema":1,"axes":3}\n',
+        "a timing record of schema 1 is damaged: a field has the wrong type",
+    ),
     "samples of no record": (line_of(ended("crashed"), status="measured", reason=None), "samples"),
     "blocks missing": (
         line_of(measured(), samples={"time_us": [1.0], "floor_us": 1.0, "stopped": "time"}),
