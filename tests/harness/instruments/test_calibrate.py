@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fakes import H200
 from fakes.ncu_pages import GPU, HERE, Fake, edited
 from pagebench.harness.cli import instruments as cli
 from pagebench.harness.errors import UserError
 from pagebench.harness.instruments import calibrate as calibration
-from pagebench.harness.records import store
 from pagebench.harness.records.calibration import Calibration
 from pagebench.harness.show.sentences import calibration_lines
-from pagebench.kernels.probes.calibration import BULK_COPIES, SOURCE, WARP_LOADS, kernels_on
+from pagebench.kernels.probes.calibration import BULK_COPIES, SOURCE, kernels_on
 from pagebench.kernels.probes.cubin import compile_cubin
 from pagebench.profiles.metrics import names_on
 
@@ -48,16 +46,6 @@ def test_a_counter_that_does_not_is_named_with_both_numbers_and_distrusted() -> 
     assert line.startswith(f"tma: [{4.0 * BULK_COPIES}")
     assert str(BULK_COPIES) in line
     assert wrong.distrusted == ("tma",)
-
-
-def test_the_recorded_calibration_settles_what_l1_requests_see() -> None:
-    (record,) = store.read([H200 / "calibration.jsonl"], Calibration).of(Calibration)
-    assert record.seen["cal_ldg"]["ldg"] == (WARP_LOADS, WARP_LOADS)
-    assert record.seen["cal_async_cg"]["ldgsts"] == (WARP_LOADS, WARP_LOADS)
-    sees = calibration.sees_async(record)
-    assert sees["l1_requests of cal_async_cg"] is True
-    assert sees["l1_requests of cal_bulk"] is False
-    assert "ldg_active" in record.distrusted
 
 
 def test_bulk_copies_need_hopper() -> None:

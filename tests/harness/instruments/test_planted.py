@@ -41,15 +41,6 @@ def verdicts() -> list[Verdict]:
 
 
 @recorded
-def test_the_studys_planted_record_follows_from_its_verdicts_and_counters() -> None:
-    (stored,) = store.read([H200 / "study.jsonl"], Planted).of(Planted)
-    made = planted_of(verdicts(), evidence("study.jsonl"))
-    assert made.rows == stored.rows
-    assert made.found_all
-    assert made.detectable == stored.detectable
-
-
-@recorded
 def test_a_load_too_few_or_a_wrong_word_is_not_found() -> None:
     wrong = [replace(verdict, word="absent") for verdict in verdicts()]
     assert not planted_of(wrong, evidence("study.jsonl")).found_all

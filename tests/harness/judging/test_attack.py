@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from fakes import H200
 from fakes.made import lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import UserError
 from pagebench.harness.judging import attack as attacks
-from pagebench.harness.records import codec, store
-from pagebench.harness.records.attack import Attack, ExtraWork, Variant
+from pagebench.harness.records import codec
+from pagebench.harness.records.attack import ExtraWork, Variant
 from pagebench.harness.records.dose import Step
 from pagebench.harness.records.verdict import Change
 from pagebench.harness.show.sentences import attack_lines
@@ -20,7 +19,6 @@ from pagebench.harness.timing.interleaved import NotTimed
 from pagebench.kernels.adapter import Refusal
 from pagebench.kernels.device import CPU, Device
 
-recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 GPU = Device("cuda", "NVIDIA H200", 0, (9, 0))
 XQA = (Cell.parse("xqa_shared_p64"), Cell.parse("xqa_shared_p16"))
 Delta = tuple[float, float, float]
@@ -109,16 +107,6 @@ def test_a_variant_without_times_leaves_no_attack() -> None:
     with pytest.raises(NotTimed, match=r"^xqa_shared_p64_l4096 .*: crashed: no$") as failed:
         attacks.attack_of("context", groups)
     assert failed.value.crashed
-
-
-@recorded
-@pytest.mark.parametrize("name", ["study", "study_other_gpu", "study_third_gpu"])
-def test_recorded_attacks_follow_from_their_variants(name: str) -> None:
-    words = {}
-    for attack in store.read([H200 / f"{name}.jsonl"], Attack).of(Attack):
-        assert attacks.word_of(attack.how, attack.variants) == attack.word
-        words[attack.how] = attack.word
-    assert words == {"context": "scales", "kernel": "reverses"}
 
 
 # --- which cells ------------------------------------------------------------------------------

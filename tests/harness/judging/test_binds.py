@@ -20,16 +20,14 @@ from pagebench.harness.judging.binds import l2_slice, path_of
 from pagebench.harness.judging.verdict import verdict_of
 from pagebench.harness.records import store
 from pagebench.harness.records.counters import Kernel
-from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.select import Evidence, State
 from pagebench.harness.show import card, machine
 from pagebench.harness.show.counters import ceiling_rows
-from pagebench.harness.show.sentences import binding, binding_line
+from pagebench.harness.show.sentences import binding_line
 from pagebench.harness.timing.interleaved import Interleaved
 
 GPU = "NVIDIA H200"
 COLD = State(ON_H200, "cold")
-recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 
 
 def kernel(instructions: float, *shares: float | None) -> Kernel:
@@ -51,32 +49,6 @@ def test_a_busy_share_is_the_calls_only_if_its_first_kernel_nearly_is_the_call()
 def test_a_kernel_without_counted_instructions_has_no_share_of_the_call() -> None:
     lacking = replace(kernel(1.0, 90.0, 90.0), values={"l2_slice_pct": (90.0, 90.0)})
     assert l2_slice([lacking]) is None
-
-
-@recorded
-@pytest.mark.parametrize(
-    ("name", "binds"),
-    [
-        ("study", ["latency", "latency", "DRAM", "DRAM"]),
-        ("study_other_gpu", ["latency", "L2", "DRAM", "DRAM"]),
-        ("study_third_gpu", ["latency", "latency", "DRAM", "DRAM"]),
-    ],
-)
-def test_on_three_h200s_dram_binds_pages_of_64_and_more_and_those_of_16_are_just_under_the_rule(
-    name: str, binds: list[str]
-) -> None:
-    doses = {dose.regime: dose for dose in store.read([H200 / f"{name}.jsonl"], Dose).of(Dose)}
-    found = evidence(f"{name}.jsonl")
-    assert len(found.ceilings) == 1
-    counted = {each.cell: each for each in found.counters}
-    dose = doses["distinct"]
-    paths = [
-        path_of(counted[cell], COLD, us.middle_us, found)
-        for cell, us in zip(dose.cells, dose.times, strict=True)
-    ]
-    assert [path and binding(path) for path in paths] == binds
-    assert paths[0] is not None
-    assert paths[0].share == pytest.approx(0.894, abs=0.005)
 
 
 # --- whose ceilings ---------------------------------------------------------------------------

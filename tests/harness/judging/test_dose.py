@@ -19,7 +19,7 @@ from pagebench.harness.judging.explain import (
     explanations,
     moves,
 )
-from pagebench.harness.records import codec, store
+from pagebench.harness.records import codec
 from pagebench.harness.records.dose import Dose, Spread, Step
 from pagebench.harness.records.select import Evidence
 from pagebench.harness.show.sentences import dose_lines, follows
@@ -142,20 +142,6 @@ def test_time_that_does_not_move_follows_nothing() -> None:
 
 def test_without_counters_nothing_is_tried() -> None:
     assert concluded(steps(-5, 0, 0), {}) == Conclusion((), (), ())
-
-
-@recorded
-@pytest.mark.parametrize("name", ["study", "study_other_gpu", "study_third_gpu"])
-def test_recorded_doses_follow_from_their_steps_and_counters(name: str) -> None:
-    """They were written with what they follow; the oldest do not tell which of it was tested."""
-    path = H200 / f"{name}.jsonl"
-    lines = [line for line in map(json.loads, path.open()) if line["kind"] == "dose"]
-    doses = store.read([path], Dose).of(Dose)
-    assert [each.regime for each in doses] == [ladder.name for ladder in LADDERS]
-    for line, each in zip(lines, doses, strict=True):
-        found = conclude(each)
-        fitting = list(map(list, [*found.follows, *found.untested]))
-        assert fitting == [*line["follows"], *line.get("untested", ())]
 
 
 def ladder_group(times: Sequence[float], processes: int = 4) -> Interleaved:

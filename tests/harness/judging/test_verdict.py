@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from fakes import H200, RESULTS
 from fakes.made import change, count, evidence, lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, Contrast
 from pagebench.harness.environment import Environment
 from pagebench.harness.judging.verdict import judge, verdict_of, work_between, work_of
-from pagebench.harness.records import caveats, codec, store
+from pagebench.harness.records import caveats, codec
 from pagebench.harness.records.caveats import (
     NoCounters,
     NothingRepeats,
@@ -31,7 +29,6 @@ from pagebench.harness.show.sentences import headline, time_line, verdict_lines
 from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.profiles.counters import Count
 
-recorded = pytest.mark.skipif(not H200.exists(), reason="the records are not installed")
 ALIKE = SameBinary(symbol=True, launch=True, resources=True)
 OTHER = SameBinary(symbol=True, launch=True, resources=False)
 
@@ -135,12 +132,6 @@ def test_fewer_hits_are_more_work(ratio: float, word: str) -> None:
     assert ratio > 1 or last.startswith("work and the time moved in opposite")
 
 
-def between(one: str, other: str) -> Work:
-    found = work_between((Cell.parse(one), Cell.parse(other)), evidence())
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(
     ("hits", "stable", "moved"), [(50.5, True, False), (52.0, True, True), (52.0, False, False)]
 )
@@ -153,34 +144,6 @@ def test_a_hit_rate_moves_by_points_and_only_where_its_counts_repeat(
     found = work_of(total(50.0, True), total(hits, stable), {}, ALIKE)
     assert ("l2_hit_pct" in found.changed) is moved
     assert ("l2_hit_pct" in found.compared) is stable
-
-
-def test_recorded_xqa_pages_move_the_loads_that_their_source_predicts() -> None:
-    found = between("xqa_distinct_p64_b32_l8192", "xqa_distinct_p16_b32_l8192")
-    assert found.changed["ldg"] == pytest.approx(407_552 / 103_424)
-    assert "ldg" in found.from_knob
-    assert found.changed["local_loads"] is None  # page 64 has none
-    assert not found.same.resources  # another binary: but the loads are the knob's
-    assert judge(change(), found, 90)[0] == "exposed"
-
-
-def test_recorded_page_128_against_64_changes_no_load() -> None:
-    found = between("xqa_shared_p64", "xqa_shared_p128")
-    assert "ldg" not in found.changed
-    assert "ldgsts" not in found.changed
-
-
-def test_recorded_scatter_moves_no_counter_so_its_slowdown_is_unexplained() -> None:
-    b128 = "fidecode_distinct{}_p1_b128_l8192"
-    found = between(b128.format(""), b128.format("_scatter"))
-    assert found.changed == {}
-    assert judge(change(), found, 300)[0] == "unexplained"
-
-
-def test_the_mechanism_contrast_moves_tile_and_not_row() -> None:
-    tile, row = "tritontile_distinct_p{}_b32_l8192", "tritonrow_distinct_p{}_b32_l8192"
-    assert (between(tile.format(64), tile.format(16)).changed["ldg"] or 0) > 3.9
-    assert "ldg" not in between(row.format(64), row.format(16)).changed
 
 
 def test_without_counters_there_is_no_work() -> None:
@@ -256,30 +219,4 @@ def test_counters_of_another_gpu_or_cache_state_say_nothing() -> None:
     assert verdict_of(contrast("positive"), group, "warm", evidence()).work is None
 
 
-def verdicts(path: Path) -> list[Verdict]:
-    return store.read([path], Verdict).of(Verdict)
-
-
 # Verdicts that today's rules would word otherwise, and why.
-OLDER_RULES = {
-    ("study_third_gpu.jsonl", "tile"): "before work and time had to move in one direction",
-}
-
-
-@recorded
-@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.jsonl")), ids=lambda path: path.name)
-def test_recorded_verdicts_follow_from_their_times_and_work(path: Path) -> None:
-    """Their word, and the caveats that keep it from being another, of which none is of timing."""
-    for verdict in verdicts(path):
-        assert verdict.time is not None
-        assert verdict.floors is not None
-        word, found = judge(verdict.time, verdict.work, verdict.floors)
-        own = tuple(c for c in verdict.caveats if not isinstance(c, caveats.TimingCaveat))
-        is_older = (path.name, verdict.contrast) in OLDER_RULES
-        assert ((word, found) == (verdict.word, own)) is not is_older, verdict.contrast
-
-
-@recorded
-def test_what_older_rules_judged_is_there() -> None:
-    names = {(path.name, each.contrast) for path in H200.glob("*.jsonl") for each in verdicts(path)}
-    assert set(OLDER_RULES) <= names
