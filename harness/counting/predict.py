@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 
 from msgspec.structs import replace
@@ -10,13 +9,12 @@ from msgspec.structs import replace
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
 from pagebench.harness.errors import as_user_error
+from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.counters import Counters, How, PredictedCounters
 from pagebench.kernels.adapter import Adapter, Loads
 from pagebench.kernels.registry import KernelError, find_kernel, kernel_names, loads_of
 from pagebench.layouts.sharing import share
 from pagebench.layouts.work import predict
-
-Resolved = Mapping[str, str | int | float | bool]
 
 
 def predict_counters(

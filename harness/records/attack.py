@@ -49,6 +49,8 @@ def _as_data(line: Json) -> Json:
 
 
 def _variant(variant: Json) -> Json:
+    if len(variant["work"]) != 1:
+        raise ValueError("a variant has the extra work of one name")
     ((name, amount),) = variant["work"].items()
     return {
         "cells": variant["cells"],

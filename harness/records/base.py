@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,10 @@ from msgspec import Struct
 from pagebench.harness.environment import Environment
 
 Json = dict[str, Any]  # a JSON object before it has a type
+
+
+# What an adapter says that a call resolved to; the keys are the adapter's own.
+Resolved = Mapping[str, str | int | float | bool]
 
 
 class Part(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

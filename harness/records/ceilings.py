@@ -15,6 +15,10 @@ class Launches(Part, frozen=True, kw_only=True):
     by_launches: Mapping[int, float]
     saturated: bool
 
+    def __post_init__(self) -> None:
+        if len(self.by_launches) < 2:
+            raise ValueError("launches need the times of two counts or more")
+
     @property
     def first(self) -> float:
         return self.by_launches[min(self.by_launches)]

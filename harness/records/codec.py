@@ -68,6 +68,11 @@ def kind_name(record: Record) -> str:
     return next(name for name, kind in KINDS.items() if kind.record is type(record))
 
 
+def called(name: str) -> str:
+    """`a timing record`, `an attack record`."""
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name} record"
+
+
 def to_json(record: Record) -> Json:
     """The record as plain data, with its schema number after the kind."""
     fields = msgspec.to_builtins(record, str_keys=True)
@@ -90,18 +95,18 @@ def from_json(value: Json) -> Record:
     schema = value.get("schema")
     if type(schema) is not int or not 1 <= schema <= kind.schema:
         raise ValueError(
-            f"a {name} record of schema {schema}; this pagebench reads 1 to {kind.schema}"
+            f"{called(name)} of schema {schema}; this pagebench reads 1 to {kind.schema}"
         )
     try:
         return msgspec.convert(_upgraded(value, schema, kind), kind.record, str_keys=True)
     except KeyError as error:  # an upgrade met what is not there, or has another type
-        raise ValueError(f"a {name} record of schema {schema} lacks {error}") from error
+        raise ValueError(f"{called(name)} of schema {schema} lacks {error}") from error
     except (TypeError, AttributeError) as error:
         raise ValueError(
-            f"a {name} record of schema {schema} is damaged: a field has the wrong type"
+            f"{called(name)} of schema {schema} is damaged: a field has the wrong type"
         ) from error
     except ValueError as error:
-        raise ValueError(f"a {name} record: {error}") from error
+        raise ValueError(f"{called(name)}: {error}") from error
 
 
 def _upgraded(value: Json, schema: int, kind: Kind) -> Json:

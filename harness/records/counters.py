@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from statistics import median
 
+from msgspec import field
 from msgspec.structs import replace
 
 from pagebench.harness.axes import Axes
-from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
+from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Resolved, Upgrade
 from pagebench.profiles.counters import Count, counts, ratio_repeats, ratios, totals, unstable
 from pagebench.profiles.metrics import METRICS
 
@@ -84,7 +85,7 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
     predicted: PredictedCounters
     kernels: tuple[Kernel, ...]
     how: How
-    resolved: Mapping[str, str | int | float | bool] = {}
+    resolved: Resolved = field(default_factory=dict)
     distrusted: tuple[str, ...] = ()
     calibrated: bool = False
 

@@ -50,7 +50,7 @@ def timing_caveats(sentences: list[str]) -> list[Json]:
 
 def _caveat(text: str) -> Json:
     for pattern, tag in CAVEATS.items():
-        if match := re.fullmatch(pattern, text):
+        if match := re.fullmatch(pattern, text, re.DOTALL):
             fields = {name: READ.get(name, str)(value) for name, value in match.groupdict().items()}
             return {"caveat": tag} | fields
     raise ValueError(f"schema 1 has no such sentence: {text}")

@@ -65,7 +65,9 @@ def _tagged(line: Json) -> Json:
 
 def _row(row: Json) -> Json:
     kept = {name: value for name, value in row.items() if name != "right" and value is not None}
-    instrument = INSTRUMENTS[row["instrument"]]
+    instrument = INSTRUMENTS.get(row["instrument"])
+    if instrument is None:
+        raise ValueError(f"instrument {row['instrument']}; there are {', '.join(INSTRUMENTS)}")
     if instrument == "ldg":  # counts, that stood as floats at first
         kept |= {name: int(kept[name]) for name in ("planted", "found") if name in kept}
     return kept | {"instrument": instrument}

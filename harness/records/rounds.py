@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pagebench.harness.records.base import Json, Record, Upgrade
+from pagebench.harness.records.base import Json, Record, Resolved, Upgrade
 from pagebench.harness.records.timing import Check, check_status
 
 
@@ -23,7 +21,7 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     reason: str | None = None
     floor_us: float | None = None
     rounds: tuple[tuple[float, ...], ...] = ()
-    resolved: tuple[Mapping[str, str | int | float | bool], ...] = ()
+    resolved: tuple[Resolved, ...] = ()
     check: tuple[Check | None, ...] = ()
     discarded: int = 0
     throttle: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -175,12 +176,23 @@ def _object(line: str, where: str) -> dict[str, Any] | None:
     try:
         value = msgspec.json.decode(line)
     except (ValueError, RecursionError):
+        if _is_json_but_for_nan(line):
+            raise StoreError(f"{where}: NaN and Infinity are not JSON") from None
         if _is_start_of_ours(line):
             return None
         raise StoreError(f"{where}: not a JSON record") from None
     if not isinstance(value, dict) or "kind" not in value:
         raise StoreError(f"{where}: not a pagebench record")
     return value
+
+
+def _is_json_but_for_nan(line: str) -> bool:
+    """Whether the line is whole, so that no kill cut it off: json takes NaN, msgspec does not."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _typed(value: dict[str, Any], where: str) -> Record:

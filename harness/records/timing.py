@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 
+from msgspec import field
+
 from pagebench.harness.axes import Axes
-from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Upgrade
+from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Resolved, Upgrade
 
 MOST_SAMPLES = 200
 USUAL_SECONDS = 2.0  # longest sampling of a cell by default
@@ -121,7 +122,7 @@ class Timing(Record, frozen=True, tag="timing"):
     reason: str | None = None
     process: int = 0
     samples: Samples | None = None
-    resolved: Mapping[str, str | int | float | bool] = {}
+    resolved: Resolved = field(default_factory=dict)
     predicted: Predicted | None = None
     layout: Layout | None = None
     check: Check | None = None

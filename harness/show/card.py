@@ -15,6 +15,7 @@ from pagebench.harness.errors import UserError
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.judging.binds import path_of
 from pagebench.harness.records import store
+from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.select import Evidence, State, by_events, newest_timing
@@ -44,7 +45,7 @@ class Card:
     path: CriticalPath | None
 
     @property
-    def resolved(self) -> Mapping[str, str | int | float | bool]:
+    def resolved(self) -> Resolved:
         """What the adapter resolved: of the timing, or else of the counters."""
         found = self.timing or self.counters
         return found.resolved if found else {}
@@ -219,9 +220,6 @@ def _whence(facts: Environment, date: str) -> str:
         f"commit {facts.commit[:7]}" if facts.commit else "",
     ]
     return ", ".join(filter(None, words))
-
-
-Resolved = Mapping[str, str | int | float | bool]
 
 
 def _short(resolved: Resolved) -> Resolved:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
+from typing import cast
 
 from pagebench.harness.errors import one_line
+from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.timing import Check, Layout, Predicted
 
 
@@ -18,7 +21,7 @@ class Findings:
 
     predicted: Predicted | None = None
     layout: Layout | None = None
-    resolved: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    resolved: Resolved = field(default_factory=dict)
     check: Check | None = None
 
     def over(self, earlier: Findings) -> Findings:
@@ -47,3 +50,16 @@ def failure_of(error: Exception, found: Findings) -> Failure:
     if isinstance(error, Failure):
         return Failure(error.status, error.reason, error.findings.over(found))
     return Failure("crashed", one_line(error), found)
+
+
+def recordable(resolved: Mapping[str, object]) -> Resolved:
+    """What an adapter resolved, as a record holds it: plain numbers and words stay, anything else
+    (None, a list, a tensor, a NaN) becomes its text."""
+    return {str(name): _plain(value) for name, value in resolved.items()}
+
+
+def _plain(value: object) -> str | int | float | bool:
+    is_plain = type(value) in (str, int, float, bool)
+    if is_plain and not (isinstance(value, float) and not isfinite(value)):
+        return cast("str | int | float | bool", value)
+    return str(value)

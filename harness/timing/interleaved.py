@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
 from pagebench.harness.errors import UserError
+from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.caveats import (
     LostProcess,
     NoTime,
@@ -128,6 +129,6 @@ class Interleaved:
         return self.measured[-1].environment if self.measured else Environment()
 
     @property
-    def resolved(self) -> Sequence[Mapping[str, str | int | float | bool]]:
+    def resolved(self) -> Sequence[Resolved]:
         """What each cell resolved to in that process."""
         return self.measured[-1].resolved if self.measured else ()

@@ -16,7 +16,7 @@ from pagebench.harness.timing.clocks import sampling
 from pagebench.harness.timing.clocks.graph import capture
 from pagebench.harness.timing.clocks.interval import interval
 from pagebench.harness.timing.clocks.make import make_clock
-from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of
+from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of, recordable
 from pagebench.harness.timing.options import HALF_WIDTH, Options
 from pagebench.harness.timing.session import Session
 from pagebench.kernels.adapter import Adapter, Call, Refusal
@@ -82,7 +82,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         batch = materialise(table, kind, with_kv=options.boundary == "run")
         progress("planning")  # may compile a module, so the parent waits longer
         call = _planned(adapter, batch, graph=options.clock == "graph")
-        found = replace(found, resolved=dict(call.resolved))
+        found = replace(found, resolved=recordable(call.resolved))
         progress("checking")
         checker = Checker(batch, call, session.synchronise)
         if options.boundary == "run":

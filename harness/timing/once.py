@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+from msgspec import field
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.progress import silent
-from pagebench.harness.records.base import Part
+from pagebench.harness.records.base import Part, Resolved
 from pagebench.harness.records.timing import Check, Layout, Predicted
 from pagebench.harness.timing.findings import Failure, Findings, failure_of
 from pagebench.harness.timing.measure import Prepared, prepare
@@ -28,7 +30,7 @@ class Called(Part, frozen=True, kw_only=True):
     cell: str
     status: str | None = None
     reason: str | None = None
-    resolved: Mapping[str, str | int | float | bool] = {}
+    resolved: Resolved = field(default_factory=dict)
     symbols: tuple[str, ...] = ()
     predicted: Predicted | None = None
     layout: Layout | None = None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fakes import RESULTS
 from pagebench.harness.environment import Environment
 from pagebench.harness.records import codec, store
-from pagebench.harness.records.caveats import Throttled
+from pagebench.harness.records.caveats import NoTime, Throttled
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.codec import KINDS
 from pagebench.harness.records.counters import Counters
@@ -101,7 +101,7 @@ def test_a_newer_schema_is_refused_with_what_is_read(kind: str) -> None:
     newest = KINDS[kind].schema
     for schema in (newest + 1, 0, True, None, "1"):
         with pytest.raises(
-            ValueError, match=f"a {kind} record of schema {schema}; .* 1 to {newest}"
+            ValueError, match=f"{codec.called(kind)} of schema {schema}; .* 1 to {newest}"
         ):
             codec.from_json({"kind": kind, "schema": schema})
 
@@ -121,7 +121,7 @@ def test_a_damaged_record_of_any_kind_is_named_by_file_and_line(kind: str, tmp_p
         path = tmp_path / "damaged.jsonl"
         path.write_text(json.dumps(whole | {name: {"a": [None]}}) + "\n")
         said = _said_of(path)
-        assert not said or said.startswith(f"{path}, line 1: a {kind} record")
+        assert not said or said.startswith(f"{path}, line 1: {codec.called(kind)}")
         assert "\n" not in said
         complaints += bool(said)
     assert complaints
@@ -167,3 +167,45 @@ def test_records_are_of_the_kinds_asked_for_and_the_newest_is_last(tmp_path: Pat
 
 def test_an_environment_that_says_nothing_takes_no_room() -> None:
     assert "environment" not in json.loads(codec.encode(replace(SPEED, environment=Environment())))
+
+
+BROKEN: dict[str, tuple[str, dict[str, Any], str]] = {
+    "one launch": (
+        "ceilings",
+        {"launch_us": {"first": 2.0, "further": 1.0, "by_launches": {"1": 2.0}, "saturated": True}},
+        "a ceilings record: launches need the times of two counts or more",
+    ),
+    "an unknown instrument": (
+        "planted",
+        {"rows": [{"cell": "x", "instrument": "eye"}]},
+        "a planted record: instrument eye; there are verdict, counter",
+    ),
+    "two kinds of extra work": (
+        "attack",
+        {"variants": [{"cells": ["a", "b"], "work": {"ldg": 1, "index_entries": 2}}]},
+        "an attack record: a variant has the extra work of one name",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_an_old_line_that_says_the_impossible_is_one_line(case: str, tmp_path: Path) -> None:
+    kind, damage, says = BROKEN[case]
+    path = tmp_path / "broken.jsonl"
+    path.write_text(json.dumps(first(kind) | damage) + "\n")
+    assert f"{path}, line 1: {says}" in _said_of(path)
+
+
+def test_a_reason_of_several_lines_survives_its_upgrade() -> None:
+    lost = {"because": ["no time: crashed: boom\nand more"], "verdict": "unclear", "time": None}
+    record = codec.from_json(first("verdict") | lost | {"time_us": None, "floors": None})
+    assert isinstance(record, Verdict)
+    assert record.caveats == (NoTime("crashed", "boom\nand more"),)
+
+
+def test_a_whole_line_with_nan_is_not_taken_for_one_that_a_kill_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "nan.jsonl"
+    path.write_text('{"kind":"timing","schema":3,"floor_us":NaN}\n')
+    assert _said_of(path) == f"{path}, line 1: NaN and Infinity are not JSON"
+    path.write_text('{"kind":"timing","schema":3,"floor_us":Na')
+    assert _said_of(path) == ""

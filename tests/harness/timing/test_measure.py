@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from msgspec.structs import replace as struct_replace
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.progress import silent
+from pagebench.harness.records import store
 from pagebench.harness.records.timing import Check, Layout, Timing
 from pagebench.harness.timing import check as checks
 from pagebench.harness.timing import refuse
@@ -481,3 +485,34 @@ def test_preparing_returns_what_it_found() -> None:
     assert learnt(ready.findings) == ["predicted", "layout", "resolved", "check"]
     with pytest.raises(AttributeError):
         ready.findings.check = None  # type: ignore[misc]
+
+
+ODD: dict[str, tuple[object, object]] = {
+    "nothing": (None, "None"),
+    "a list": ([1, 2], "[1, 2]"),
+    "a mapping": ({"a": 1}, "{'a': 1}"),
+    "a NumPy number": (np.int64(3), "3"),
+    "a tensor": (torch.tensor(2), "tensor(2)"),
+    "not a number": (float("nan"), "nan"),
+    "a number": (2.5, 2.5),
+    "a truth": (True, True),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_whatever_an_adapter_resolved_can_be_written_and_read_again(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, kept = ODD[what]
+
+    class Odd(Gather):
+        name = "odd"
+
+        def plan(self, batch: Batch, *, graph: bool) -> Call:
+            return replace(super().plan(batch, graph=graph), resolved={"splits": value, 1: "x"})
+
+    monkeypatch.setitem(registry._from_files, "odd", Odd())
+    store.append(tmp_path / "odd.jsonl", measure("odd_distinct_p16_b2_l64"))
+    (again,) = store.read([tmp_path / "odd.jsonl"]).of(Timing)
+    assert again.status == "measured"
+    assert again.resolved == {"splits": kept, "1": "x"}
