@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes import H200
+from fakes import H200, RESULTS
 from pagebench.harness.records import store
 from pagebench.harness.records.codec import KINDS
 from pagebench.harness.records.speed import Speed
@@ -53,5 +53,14 @@ def test_the_study_and_the_suite_kept_their_limits() -> None:
     rows = store.read([H200 / "speed_rooms.jsonl"], Speed).of(Speed)
     assert len(rows) == 6
     assert all(row.is_kept for row in rows)
+    (listing,) = [row for row in rows if row.what == "pagebench list --suite pages"]
+    assert (listing.limit_s, listing.statistic, len(listing.all_seconds)) == (0.4, "median", 5)
+
+
+def test_on_two_quiet_cores_a_list_takes_at_most_0_4_s_and_all_limits_are_kept() -> None:
+    rows = store.read([RESULTS / "cpu" / "speed_rooms.jsonl"], Speed).of(Speed)
+    assert len(rows) == 5
+    assert all(row.is_kept for row in rows)
+    assert {row.environment.cores for row in rows} == {2}
     (listing,) = [row for row in rows if row.what == "pagebench list --suite pages"]
     assert (listing.limit_s, listing.statistic, len(listing.all_seconds)) == (0.4, "median", 5)
