@@ -6,17 +6,19 @@ Installed packages add kernels through the entry-point group `pagebench.kernels`
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import astuple
 from functools import cache
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from operator import index
 from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
 from typing import Any, cast
 
 from pagebench.kernels.adapter import Adapter, Loads
+from pagebench.kernels.plugin_file import PATIENCE_S, FileFailed, forgotten_on_failure, run_file
+from pagebench.kernels.quiet import stdout_to_stderr
 from pagebench.layouts.shape import Shape
 
 ADAPTERS = (
@@ -80,7 +82,8 @@ def loads_of(
     if formula is None or not resolved:
         return Loads()
     try:
-        found = formula(shape, resolved, capability)
+        with stdout_to_stderr():
+            found = formula(shape, resolved, capability)
         if not isinstance(found, Loads):
             raise TypeError(f"it returns {type(found).__name__}; return adapter.Loads")
         return Loads(*(count if count is None else index(count) for count in astuple(found)))
@@ -106,14 +109,23 @@ def find_kernel(name: str) -> Adapter:
     if target is None:
         raise KernelError(f"no kernel {name}; there are {', '.join(kernel_names())}")
     try:
-        adapter = _load(target)
+        with stdout_to_stderr():
+            adapter = _load(target)
     except Exception as error:
         raise KernelError(
-            f"kernel {name} does not load: {type(error).__name__}: {error}"
+            f"kernel {name} does not load: {type(error).__name__}: {error}{_where(error)}"
         ) from error
     if wrong := _wrong(adapter, target.partition(":")[2]):
         raise KernelError(f"kernel {name} does not load: {wrong}")
     return adapter
+
+
+def _where(error: Exception) -> str:
+    """Where it was raised, ` (module.py:12)`; empty if that is Python's import or this module."""
+    passed_over = (__file__, "<frozen", import_module.__code__.co_filename)
+    every = extract_tb(error.__traceback__)
+    frames = [frame for frame in every if not frame.filename.startswith(passed_over)]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 def _wrong(adapter: object, name: str) -> str | None:
@@ -129,34 +141,40 @@ def is_name(word: str) -> bool:
     return word.isascii() and word.isalnum() and word.islower()
 
 
-def add_kernel_file(path: Path) -> str:
+def add_kernel_file(path: Path, patience_s: float = PATIENCE_S) -> str:
     """Load the `ADAPTER` of a Python file and return its name.
 
-    KernelError where the file is missing, fails, has no adapter, or its name is taken or invalid.
+    KernelError where the file is missing, fails, takes longer than `patience_s`, has no adapter, or
+    its name is taken or invalid.
     """
     try:
         if not path.is_file():
             raise KernelError(f"--kernel {path}: no such file")
+        with forgotten_on_failure(path.resolve().parent):
+            adapter = _adapter_in(run_file(path, patience_s))
     except OSError as error:
         raise KernelError(f"--kernel {path}: {error.strerror}") from error
-    spec = spec_from_file_location(f"pagebench_kernel_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise KernelError(f"--kernel {path}: a Python file's name ends in .py")
-    module = module_from_spec(spec)
-    sys.path.append(str(path.parent))  # a file may import its neighbours
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise KernelError(f"--kernel {path}: {type(error).__name__}: {error}") from error
-    if not hasattr(module, "ADAPTER"):
-        raise KernelError(f"--kernel {path}: the file defines no ADAPTER")
-    if wrong := _wrong(module.ADAPTER, "ADAPTER"):
-        raise KernelError(f"--kernel {path}: {wrong}")
-    adapter = cast(Adapter, module.ADAPTER)
+    except FileFailed as error:
+        raise KernelError(f"--kernel {path}{error}") from error
     name = str(adapter.name)
-    if not is_name(name) or is_kernel(name):
-        raise KernelError(
-            f"--kernel {path}: the name {name} is taken or invalid; use a new one of [a-z0-9]"
-        )
     _from_files[name] = adapter
     return name
+
+
+def _adapter_in(module: ModuleType) -> Adapter:
+    """The module's ADAPTER. FileFailed where it has none, or one that cannot be used."""
+    try:
+        with stdout_to_stderr():
+            if not hasattr(module, "ADAPTER"):
+                raise FileFailed(": the file defines no ADAPTER")
+            adapter = cast(Adapter, module.ADAPTER)
+            wrong, name = _wrong(adapter, "ADAPTER"), str(getattr(adapter, "name", ""))
+    except Exception as error:
+        if isinstance(error, FileFailed):
+            raise
+        raise FileFailed(f": ADAPTER: {type(error).__name__}: {error}") from error
+    if wrong:
+        raise FileFailed(f": {wrong}")
+    if not is_name(name) or is_kernel(name):
+        raise FileFailed(f": the name {name[:40]} is taken or invalid; use a new one of [a-z0-9]")
+    return adapter

@@ -6,6 +6,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.errors import one_line
 from pagebench.kernels.adapter import Adapter, Refusal, of_kind
 from pagebench.kernels.device import Device
+from pagebench.kernels.quiet import stdout_to_stderr
 from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 
 
@@ -30,7 +31,8 @@ def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None
 def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
     """The adapter's own refusal."""
     try:
-        reason = adapter.refuses(cell.shape, device)
+        with stdout_to_stderr():
+            reason = adapter.refuses(cell.shape, device)
     except Exception as error:
         return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
     return of_kind("adapter", reason)
