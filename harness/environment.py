@@ -39,6 +39,9 @@ class Environment(
     this kind of device, are absent.
 
     `flush_bytes` is what the flush reads; `other_processes` and `load` are read at each record.
+    `mig_slice` is the slice's profile (`1g.18gb`), `integrated` says that the GPU uses the memory of
+    the machine, `processes_hidden` that other users of the GPU cannot be seen. `variables` are
+    those of the process that change speed.
     """
 
     versions: Mapping[str, str] = {}
@@ -58,12 +61,16 @@ class Environment(
     power_limit_w: float | None = None
     ecc: bool | None = None
     mig: bool | None = None
+    mig_slice: str | None = None
+    integrated: bool | None = None
     flush_bytes: int | None = None
     other_processes: int | None = None
+    processes_hidden: bool | None = None
     cpu: str | None = None
     cores: int | None = None
     torch_threads: int | None = None
     load: float | None = None
+    variables: Mapping[str, str] = {}
 
     @property
     def gpu_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 from pagebench.harness.records.dose import Step
 from pagebench.harness.records.verdict import OLD_ERROR, Change
 
@@ -60,4 +60,7 @@ def _variant(variant: Json) -> Json:
     }
 
 
-UPGRADES = (Upgrade("no sentences; work and microseconds have names", _as_data),)
+UPGRADES = (
+    Upgrade("no sentences; work and microseconds have names", _as_data),
+    Upgrade(IDENTITY, as_it_was),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 from pagebench.harness.records.counters import How
 
 LEAST_COLD = 0.98  # share of the distinct bytes that must come from DRAM after a flush
@@ -44,4 +44,7 @@ def _underived(line: Json) -> Json:
     return {name: value for name, value in line.items() if name not in DERIVED}
 
 
-UPGRADES = (Upgrade("values that follow from the bytes are computed when read", _underived),)
+UPGRADES = (
+    Upgrade("values that follow from the bytes are computed when read", _underived),
+    Upgrade(IDENTITY, as_it_was),
+)

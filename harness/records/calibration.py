@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 from pagebench.profiles.metrics import TOLERANCE, metric
 
 
@@ -60,4 +60,7 @@ def _underived(line: Json) -> Json:
     return {name: value for name, value in line.items() if name not in ("sees_async", "disagree")}
 
 
-UPGRADES = (Upgrade("values that follow from the counts are computed when read", _underived),)
+UPGRADES = (
+    Upgrade("values that follow from the counts are computed when read", _underived),
+    Upgrade(IDENTITY, as_it_was),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 from pagebench.profiles.ceilings import RATES, Ceilings, Point, Rate
 
 
@@ -91,4 +91,5 @@ def _underived(line: Json) -> Json:
 UPGRADES = (
     Upgrade("launch, L2, issue, FMA and matrix ceilings beside DRAM's curve", lambda line: line),
     Upgrade("values that follow from the measurements are computed when read", _underived),
+    Upgrade(IDENTITY, as_it_was),
 )

@@ -14,7 +14,16 @@ from msgspec import field
 from msgspec.structs import replace
 
 from pagebench.harness.axes import Axes
-from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Resolved, Upgrade
+from pagebench.harness.records.base import (
+    IDENTITY,
+    Json,
+    Part,
+    PredictedWork,
+    Record,
+    Resolved,
+    Upgrade,
+    as_it_was,
+)
 from pagebench.profiles.counters import Count, counts, ratio_repeats, ratios, totals, unstable
 from pagebench.profiles.metrics import METRICS
 
@@ -88,6 +97,7 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
     resolved: Resolved = field(default_factory=dict)
     distrusted: tuple[str, ...] = ()
     calibrated: bool = False
+    binary: str | None = None  # a hash of the machine code that ran
 
     def __post_init__(self) -> None:
         columns = [values for kernel in self.kernels for values in kernel.values.values()]
@@ -169,4 +179,7 @@ def _kernel(kernel: Json, gone: Sequence[str]) -> Json:
     return kept | {"values": values}
 
 
-UPGRADES = (Upgrade("values that follow from the counts are computed when read", _underived),)
+UPGRADES = (
+    Upgrade("values that follow from the counts are computed when read", _underived),
+    Upgrade(IDENTITY + "; what the call's code was", as_it_was),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 from pagebench.harness.records.caveats import TimingCaveat
 from pagebench.harness.records.old_sentences import timing_caveats
 
@@ -73,4 +73,7 @@ def _as_data(line: Json) -> Json:
     }
 
 
-UPGRADES = (Upgrade("times and steps have names, notes are caveats, no sentences", _as_data),)
+UPGRADES = (
+    Upgrade("times and steps have names, notes are caveats, no sentences", _as_data),
+    Upgrade(IDENTITY, as_it_was),
+)

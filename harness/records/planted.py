@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 
 
 class PlantedWord(Part, frozen=True, tag_field="instrument", tag="verdict"):
@@ -73,4 +73,7 @@ def _row(row: Json) -> Json:
     return kept | {"instrument": instrument}
 
 
-UPGRADES = (Upgrade("instruments have names; what is right is computed when read", _tagged),)
+UPGRADES = (
+    Upgrade("instruments have names; what is right is computed when read", _tagged),
+    Upgrade(IDENTITY, as_it_was),
+)

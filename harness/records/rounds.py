@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import Json, Record, Resolved, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Record, Resolved, Upgrade, as_it_was
 from pagebench.harness.records.timing import Check, check_status
 
 
@@ -25,6 +25,7 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     check: tuple[Check | None, ...] = ()
     discarded: int = 0
     throttle: tuple[str, ...] = ()
+    binary: tuple[str | None, ...] = ()  # of each cell, a hash of the machine code that ran
     spin_mhz: int | None = None  # SM clock right before the calls, the median
 
     def __post_init__(self) -> None:
@@ -41,4 +42,7 @@ def _named(line: Json) -> Json:
     return kept | {"kind": "rounds", "check": [each or None for each in line.get("check", ())]}
 
 
-UPGRADES = (Upgrade("the kind `group` is called `rounds`; checks have types", _named),)
+UPGRADES = (
+    Upgrade("the kind `group` is called `rounds`; checks have types", _named),
+    Upgrade(IDENTITY + "; what the calls' code was", as_it_was),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from pagebench.harness.records.base import Json, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Record, Upgrade, as_it_was
 
 
 class Speed(Record, frozen=True, kw_only=True, tag="speed"):
@@ -35,4 +35,7 @@ def _with_statistic(line: Json) -> Json:
     return kept | {"statistic": "best"}
 
 
-UPGRADES = (Upgrade("names the statistic that is compared with the limit", _with_statistic),)
+UPGRADES = (
+    Upgrade("names the statistic that is compared with the limit", _with_statistic),
+    Upgrade(IDENTITY, as_it_was),
+)

@@ -7,7 +7,16 @@ from math import inf
 from msgspec import field
 
 from pagebench.harness.axes import Axes
-from pagebench.harness.records.base import Json, Part, PredictedWork, Record, Resolved, Upgrade
+from pagebench.harness.records.base import (
+    IDENTITY,
+    Json,
+    Part,
+    PredictedWork,
+    Record,
+    Resolved,
+    Upgrade,
+    as_it_was,
+)
 
 MOST_SAMPLES = 200
 USUAL_SECONDS = 2.0  # longest sampling of a cell by default
@@ -70,11 +79,15 @@ class Samples(Part, frozen=True):
 
 
 class Asked(Part, frozen=True, kw_only=True):
-    """Options that are not part of the key; `kernel` is the file of --kernel."""
+    """Options that are not part of the key; `kernel` is the file of --kernel.
+
+    `kernel_sha` is the SHA-256 of that file's content.
+    """
 
     seconds: float
     device: str
     kernel: str | None = None
+    kernel_sha: str | None = None
 
 
 class Predicted(PredictedWork, frozen=True, kw_only=True):
@@ -102,12 +115,18 @@ class Check(Part, frozen=True, kw_only=True):
     error_before: float | None = None
     error_after: float | None = None
     error_replanned: float | None = None
+    seed: int | None = None  # draws the requests that are checked besides the fixed ones
+    error_needles: float | None = None
+    error_zero: float | None = None
+    tolerance_zero: float | None = None
+    rounds: int | None = None  # of needles
 
 
 class Timing(Record, frozen=True, tag="timing"):
     """One cell. A record has samples if, and only if, its status is `measured`.
 
-    `resolved` is what the adapter reports that it chose; its keys are the adapter's own.
+    `resolved` is what the adapter reports that it chose; its keys are the adapter's own. `binary`
+    is a hash of the machine code that ran. `ceiling_gbps` is what was measured for as many bytes.
     """
 
     cell: str
@@ -127,6 +146,9 @@ class Timing(Record, frozen=True, tag="timing"):
     layout: Layout | None = None
     check: Check | None = None
     elapsed_s: float | None = None
+    binary: str | None = None
+    ceiling_gbps: float | None = None
+    ceiling_refuted: bool | None = None
 
     def __post_init__(self) -> None:
         check_status(self.status, self.reason, has_times=self.samples is not None)
@@ -154,5 +176,9 @@ UPGRADES = (
     Upgrade("events beside the span in the samples of `cupti`", lambda line: line),
     Upgrade(
         "parts have types; `options` is `asked`; what a status does not give is absent", _typed
+    ),
+    Upgrade(
+        IDENTITY + "; what the call's code was, a file's content, the ceiling, more errors",
+        as_it_was,
     ),
 )

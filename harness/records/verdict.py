@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
 from pagebench.harness.records.caveats import Caveat
 from pagebench.harness.records.old_sentences import caveats_of
 from pagebench.profiles.ceilings import CriticalPath
@@ -125,4 +125,5 @@ def _as_data(line: Json) -> Json:
 
 UPGRADES = (
     Upgrade("caveats, not sentences; what binds is a list; word and predicts: new names", _as_data),
+    Upgrade(IDENTITY, as_it_was),
 )

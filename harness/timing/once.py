@@ -35,6 +35,7 @@ class Called(Part, frozen=True, kw_only=True):
     predicted: Predicted | None = None
     layout: Layout | None = None
     check: Check | None = None
+    binary: str | None = None
 
 
 def call_once(

@@ -224,8 +224,8 @@ def test_every_schema_is_read_and_a_later_one_is_refused() -> None:
     assert CEILINGS.rates["l2_read_gbps"].value == 8000.0
     assert not CEILINGS.rates["matrix_gflops"].saturated
     assert CEILINGS.launch_us == (3.0, 1.0)
-    with pytest.raises(ValueError, match="schema 4; this pagebench reads 1 to 3"):
-        ceilings_of(NEW | {"schema": 4})
+    with pytest.raises(ValueError, match="schema 5; this pagebench reads 1 to 4"):
+        ceilings_of(NEW | {"schema": 5})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fakes import RESULTS
 from pagebench.harness.environment import Environment
 from pagebench.harness.records import codec, store
+from pagebench.harness.records.base import as_it_was
 from pagebench.harness.records.caveats import NoTime, Throttled
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.codec import KINDS
@@ -32,8 +33,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def is_old(line: dict[str, Any]) -> bool:
-    """Whether the line has an upgrade before it."""
-    return bool(line["schema"] < KINDS[codec.kind_of(line)].schema)
+    """Whether an upgrade that changes something lies before the line."""
+    upgrades = KINDS[codec.kind_of(line)].upgrades[line["schema"] - 1 :]
+    return any(upgrade.apply is not as_it_was for upgrade in upgrades)
 
 
 def first(kind: str) -> dict[str, Any]:
@@ -144,7 +146,7 @@ def test_what_json_cannot_hold_is_not_written_as_null() -> None:
 
 def test_a_field_at_its_default_is_absent_and_the_number_is_there() -> None:
     assert json.loads(codec.encode(SPEED)) == {
-        "kind": "speed", "schema": 2, "what": "a thing", "all_seconds": [3.0, 1.0, 2.0],
+        "kind": "speed", "schema": 3, "what": "a thing", "all_seconds": [3.0, 1.0, 2.0],
         "limit_s": 2.0, "statistic": "median",
     }  # fmt: skip
 

@@ -215,8 +215,8 @@ def test_the_first_schemas_record_has_the_axes_of_its_cell() -> None:
 
 
 def test_a_newer_schema_is_no_timing_record() -> None:
-    with pytest.raises(ValueError, match=r"a timing record of schema 4; .* reads 1 to 3"):
-        codec.from_json(codec.to_json(measured()) | {"schema": 4})
+    with pytest.raises(ValueError, match=r"a timing record of schema 5; .* reads 1 to 4"):
+        codec.from_json(codec.to_json(measured()) | {"schema": 5})
 
 
 @pytest.mark.parametrize("kind", ["speed", None])
@@ -317,7 +317,7 @@ CORRUPT = {
     "not JSON": ("}{\n", "not a JSON record"),
     "a list": ("[1, 2]\n", "not a pagebench record"),
     "no kind": ('{"cell":"xqa_shared_p16"}\n', "not a pagebench record"),
-    "a newer schema": (line_of(measured(), schema=4), "a timing record of schema 4; .* 1 to 3"),
+    "a newer schema": (line_of(measured(), schema=5), "a timing record of schema 5; .* 1 to 4"),
     "a field missing": ('{"kind":"timing","schema":3}\n', "missing"),
     "a field missing before": ('{"kind":"timing","schema":1}\n', "schema 1 lacks 'axes'"),
     "an unknown status": (line_of(measured(), status="slow"), "status slow"),
