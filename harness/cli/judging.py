@@ -1,7 +1,4 @@
-"""The commands that draw conclusions: judge, dose, attack, selftest.
-
-Each interleaves its cells and appends the records of the processes, then its conclusions.
-"""
+"""Commands that interleave cells and append processes, then conclusions, to a file."""
 
 from __future__ import annotations
 
@@ -71,7 +68,10 @@ def judge(
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Judge a knob: did it change device work, and does the time show it?"""
+    """Judge a knob: did it change device work, and does the time show it?
+
+    Exit code 0: as predicted, or nothing was. 1: not so, or a cell failed. 2: could not judge.
+    """
     from pagebench.harness.contrasts import CONTRASTS, find_contrasts
 
     if not names:
@@ -113,10 +113,11 @@ def _judged(contrasts: Sequence[Contrast], bench: Bench, evidence: Evidence) -> 
 
 
 def _exit_code(verdicts: Sequence[Verdict]) -> int:
-    """1 if a cell crashed or was wrong, 2 if nothing was measured, else 0, as for a sweep."""
-    if any(verdict.status in FAILURES for verdict in verdicts):
+    """1 if any cell crashed or was wrong, or any verdict is not as predicted; else 2 if any could
+    not be judged; else 0."""
+    if any(v.status in FAILURES or (v.judged and v.failed) for v in verdicts):
         return EXIT_FAILED
-    return EXIT_DONE if any(verdict.time for verdict in verdicts) else EXIT_NOTHING
+    return EXIT_DONE if all(verdict.judged for verdict in verdicts) else EXIT_NOTHING
 
 
 # --- dose -----------------------------------------------------------------------------------------

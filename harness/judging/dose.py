@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from pagebench.harness.cell import Cell, moving_axes
-from pagebench.harness.judging.verdict import WORK, differs
+from pagebench.harness.judging.work import WORK, differs
 from pagebench.harness.records.dose import Dose, Spread, Step
 from pagebench.harness.records.select import Evidence, State
 from pagebench.harness.timing.effect import LEAST_EFFECT

@@ -5,20 +5,20 @@
 | work same | absent | unexplained |
 | work changed | hidden | exposed |
 
-and three ways of not knowing: floor, confounded, unclear.
+The same words with `likely` before them where the work is predicted and not counted, and two ways
+of not knowing: floor, unclear. Beside a word that names work stands whether the knob is its cause.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pagebench.harness.cell import Cell
-from pagebench.harness.counting.predict import predict_counters
-from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.judging.binds import path_of
+from pagebench.harness.judging.work import expected_work, grew, work_between
 from pagebench.harness.records.caveats import (
     Caveat,
     NoCounters,
@@ -29,29 +29,25 @@ from pagebench.harness.records.caveats import (
     WideInterval,
 )
 from pagebench.harness.records.select import Evidence, State
-from pagebench.harness.records.verdict import Change, SameBinary, Verdict, Work
+from pagebench.harness.records.verdict import LIKELY, Change, Verdict, Work
 from pagebench.harness.timing.interleaved import Interleaved
 from pagebench.profiles.ceilings import CriticalPath
-from pagebench.profiles.counters import Count, ratio_repeats, ratios
 
 if TYPE_CHECKING:  # importing it parses all shipped cells
     from pagebench.harness.contrasts import Contrast
 
-# Counters of device work. Neither the time nor busy shares are among them: those follow the time.
-WORK = (
-    "instructions",
-    *("ldg", "ldgsts", "tma", "local_loads", "local_stores", "l1_requests", "l1_sectors"),
-    *("l2_requests", "l2_sectors", "l2_hit_pct", "dram_read_bytes"),
-)
-HIT_MARGIN = 1.0  # percentage points: hit rates of 0.1 and 0.3 % are not distinguished
-# Stable traffic may differ by this much between two layouts of the same work.
-TRAFFIC_MARGIN = 0.01
-TRAFFIC = ("l1_sectors", "l2_requests", "l2_sectors", "l2_hit_pct", "dram_read_bytes")
-EXACT = 1e-9  # rounding of a ratio of two integer counts
-LESS_IS_MORE = ("l2_hit_pct",)  # a higher value means less work
 SHORT_FLOORS = 10
+ESTABLISHED, IN_DOUBT = "established", "in doubt"
+NOTHING: Mapping[str, float] = {}
 
-Judgement = tuple[str, tuple[Caveat, ...]]  # one of records.verdict.WORDS, and its caveats
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One of records.verdict.WORDS, one of its CAUSES where the word names work, and caveats."""
+
+    word: str
+    cause: str | None = None
+    caveats: tuple[Caveat, ...] = ()
 
 
 # --- Two cells, timed -----------------------------------------------------------------------------
@@ -83,16 +79,42 @@ def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Eviden
     )
     if group.failed:
         return replace(unjudged, caveats=(group.failed,))
-    word, caveats = judge(group.step(), work, group.floors)
+    is_counted = work is not None and bool(work.compared)
+    expected = NOTHING if is_counted else _expected(contrast, group)
+    found = _with_cells(
+        judge(group.step(), work, group.floors, expected), contrast, evidence, state
+    )
+    if group.one_sided:
+        found = Judgement("unclear", caveats=group.one_sided)
     return replace(
         unjudged,
-        word=word,
-        caveats=(*caveats, *group.caveats),
+        word=found.word,
+        cause=found.cause,
+        expected=expected,
+        caveats=(*found.caveats, *group.caveats),
         time=group.step(),
         time_us=(round(group.time_us(0), 3), round(group.time_us(1), 3)),
         floors=round(group.floors, 1),
         path=binding_of(group, state, evidence),
     )
+
+
+def _expected(contrast: Contrast, group: Interleaved) -> Mapping[str, float]:
+    ratios = expected_work(contrast.cells, group.resolved, group.environment)
+    return {name: round(ratio, 6) for name, ratio in ratios.items()}
+
+
+def _with_cells(
+    found: Judgement, contrast: Contrast, evidence: Evidence, state: State
+) -> Judgement:
+    """The judgement, naming the cells without counters."""
+    missing = tuple(
+        dict.fromkeys(
+            cell.name for cell in contrast.cells if not evidence.newest_counters([cell], state)
+        )
+    )
+    named = (NoCounters(missing) if each == NoCounters() else each for each in found.caveats)
+    return Judgement(found.word, found.cause, tuple(named))
 
 
 def binding_of(group: Interleaved, state: State, evidence: Evidence) -> CriticalPath | None:
@@ -102,33 +124,49 @@ def binding_of(group: Interleaved, state: State, evidence: Evidence) -> Critical
     return path_of(counters[0], state, time_us, evidence) if counters else None
 
 
-def judge(time: Change, work: Work | None, floors: float) -> Judgement:
+def judge(
+    time: Change, work: Work | None, floors: float, expected: Mapping[str, float] = NOTHING
+) -> Judgement:
     """The word, from whether the time and the work changed and how many floors the call lasts.
 
-    `work` is None where one of the cells has no counters.
+    `work` is None where one of the cells has no counters. Then, and where no counter repeats, the
+    `expected` work decides, B over A.
     """
     if floors < SHORT_FLOORS:
-        return "floor", (ShortCall(round(floors, 1)),)
-    if work is None:
-        return "unclear", (NoCounters(),)
-    if not work.compared:
-        return "unclear", (NothingRepeats(),)
+        return Judgement("floor", caveats=(ShortCall(round(floors, 1)),))
+    missing = NoCounters() if work is None else None if work.compared else NothingRepeats()
     if not time.is_decided:
-        return "unclear", (WideInterval(),)
-    return _decided(time.word == "changed", work, slower=time.ratio > 1)
+        return Judgement("unclear", caveats=(WideInterval(), *([missing] if missing else [])))
+    changed, slower = time.word == "changed", time.ratio > 1
+    if work is None or missing:
+        return _likely(changed, expected, missing or NoCounters(), slower=slower)
+    return _decided(changed, work, slower=slower)
 
 
 def _decided(changed: bool, work: Work, *, slower: bool) -> Judgement:
-    """The word where the change of the time is decided, with its caveats."""
+    """The judgement where the change of the time is decided, and work was counted."""
     if not work.changed:
-        return "unexplained" if changed else "absent", ()
-    other = work.same.differs
-    if other and not work.from_knob:
-        return "confounded", (OtherBinary(other),)
+        return Judgement("unexplained" if changed else "absent")
+    differs, unpredicted = work.same.differs, work.unpredicted
+    doubts = (OtherBinary(differs, unpredicted),) if differs and unpredicted else ()
     if changed and not follows(work, slower):
-        word = "confounded" if other else "unexplained"
-        return word, (OppositeWays(predicted=bool(work.from_knob)),)
-    return "exposed" if changed else "hidden", ()
+        opposite = OppositeWays(predicted=bool(work.from_knob))
+        return Judgement("unexplained", caveats=(opposite, *doubts))
+    word = "exposed" if changed else "hidden"
+    return Judgement(word, IN_DOUBT if doubts else ESTABLISHED, doubts)
+
+
+def _likely(
+    changed: bool, expected: Mapping[str, float], missing: Caveat, *, slower: bool
+) -> Judgement:
+    """The judgement by work that is predicted and was not counted: no cause is established."""
+    moved = {name: ratio for name, ratio in expected.items() if ratio != 1}
+    if not moved:
+        return Judgement(LIKELY + ("unexplained" if changed else "absent"), caveats=(missing,))
+    if changed and not any(grew(name, ratio) == slower for name, ratio in moved.items()):
+        opposite = OppositeWays(predicted=True)
+        return Judgement(f"{LIKELY}unexplained", caveats=(opposite, missing))
+    return Judgement(LIKELY + ("exposed" if changed else "hidden"), IN_DOUBT, (missing,))
 
 
 def follows(work: Work, slower: bool) -> bool:
@@ -137,77 +175,4 @@ def follows(work: Work, slower: bool) -> bool:
     More work is never faster: if a kernel with more work is faster, something else is the cause.
     """
     names = work.from_knob or tuple(work.changed)
-    return any(_grew(name, work.changed[name]) == slower for name in names)
-
-
-def _grew(name: str, ratio: float | None) -> bool:
-    return (ratio is None or ratio > 1) != (name in LESS_IS_MORE)
-
-
-# --- Two cells, counted ---------------------------------------------------------------------------
-
-
-def work_between(
-    cells: tuple[Cell, Cell], evidence: Evidence, state: State | None = None
-) -> Work | None:
-    """How the work differs by the newest counters of both cells; None where one has none."""
-    counters = evidence.newest_counters(cells, state)
-    if counters is None:
-        return None
-    one, other = counters
-    first, second = (
-        predict_counters(cell, each.resolved, each.environment, each.how)
-        for cell, each in zip(cells, counters, strict=True)
-    )
-    pairs = {
-        "ldg": (first.ldg, second.ldg),
-        "dram_read_bytes": (first.dram_read_bytes, second.dram_read_bytes),
-    }
-    predicted = {name: b / a for name, (a, b) in pairs.items() if a and b}
-    return work_of(one.total, other.total, predicted, same_binary(one, other))
-
-
-def work_of(
-    one: Mapping[str, Count],
-    other: Mapping[str, Count],
-    predicted: Mapping[str, float],
-    same: SameBinary,
-) -> Work:
-    """Compare two cells' totals. `predicted` holds the ratios B/A that layout or source predict."""
-    one, other = _with_hit_rate(one), _with_hit_rate(other)
-    both = [name for name in WORK if name in one and name in other]
-    compared = tuple(name for name in both if one[name].stable and other[name].stable)
-    changed = {
-        name: other[name].value / one[name].value if one[name].value else None
-        for name in compared
-        if differs(name, one[name].value, other[name].value)
-    }
-    from_knob = tuple(
-        name for name, ratio in changed.items() if _is_as(name, ratio, predicted.get(name))
-    )
-    return Work(changed, compared, from_knob, same)
-
-
-def _is_as(name: str, ratio: float | None, predicted: float | None) -> bool:
-    if ratio is None or predicted is None:
-        return False
-    return abs(ratio / predicted - 1) <= max(_margin(name), EXACT)
-
-
-def _with_hit_rate(total: Mapping[str, Count]) -> Mapping[str, Count]:
-    """The totals with the L2 hit rate, which is stable if both of its counts are."""
-    rate = ratios({name: count.value for name, count in total.items()}).get("l2_hit_pct")
-    if not isinstance(rate, float):
-        return total
-    return {**total, "l2_hit_pct": Count(rate, ratio_repeats(total, "l2_hit_pct"), 0.0)}
-
-
-def differs(name: str, one: float, other: float) -> bool:
-    """Whether a counter changed: counts at all, traffic and rates by more than a margin."""
-    if name == "l2_hit_pct":
-        return abs(other - one) > HIT_MARGIN
-    return abs(other - one) > _margin(name) * max(abs(one), abs(other))
-
-
-def _margin(name: str) -> float:
-    return TRAFFIC_MARGIN if name in TRAFFIC else 0.0
+    return any(grew(name, work.changed[name]) == slower for name in names)

@@ -49,7 +49,10 @@ class ShortCall(Part, frozen=True, tag_field="caveat", tag="short call"):
 
 
 class NoCounters(Part, frozen=True, tag_field="caveat", tag="no counters"):
-    """A cell has no counters from this GPU model in this state of the L2."""
+    """These cells have no counters from this GPU model in this state of the L2. Early records do
+    not name them."""
+
+    cells: tuple[str, ...] = ()
 
 
 class NothingRepeats(Part, frozen=True, tag_field="caveat", tag="nothing repeats"):
@@ -61,10 +64,18 @@ class WideInterval(Part, frozen=True, tag_field="caveat", tag="wide interval"):
 
 
 class OtherBinary(Part, frozen=True, tag_field="caveat", tag="other binary"):
-    """Fields of `SameBinary` that differ besides the knob, where no prediction gives the work's
-    ratio."""
+    """Fields of `SameBinary` that differ besides the knob, and counters that changed though nothing
+    predicts how. Early records do not name the counters."""
 
     differs: tuple[str, ...]
+    unpredicted: tuple[str, ...] = ()
+
+
+class OneSided(Part, frozen=True, tag_field="caveat", tag="one-sided"):
+    """What disturbed some of the cells and not the others: `throttled` or `others on the GPU`."""
+
+    what: str
+    cells: tuple[str, ...]
 
 
 class OppositeWays(Part, frozen=True, tag_field="caveat", tag="opposite ways"):
@@ -75,7 +86,14 @@ class OppositeWays(Part, frozen=True, tag_field="caveat", tag="opposite ways"):
 
 TimingCaveat = LostProcess | Throttled | ClockMoved | OthersOnGpu
 JudgingCaveat = (
-    NoTime | ShortCall | NoCounters | NothingRepeats | WideInterval | OtherBinary | OppositeWays
+    NoTime
+    | ShortCall
+    | NoCounters
+    | NothingRepeats
+    | WideInterval
+    | OtherBinary
+    | OppositeWays
+    | OneSided
 )
 Caveat = TimingCaveat | JudgingCaveat
 

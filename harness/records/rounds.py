@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import IDENTITY, Json, Record, Resolved, Upgrade, as_it_was
+from pagebench.harness.records.base import (
+    IDENTITY,
+    Json,
+    Part,
+    Record,
+    Resolved,
+    Upgrade,
+    as_it_was,
+)
 from pagebench.harness.records.timing import Check, check_status
+
+
+class Side(Part, frozen=True, kw_only=True):
+    """What was seen on the GPU right after the samples of one cell: reasons to throttle, and the
+    most other processes at one time."""
+
+    throttle: tuple[str, ...] = ()
+    other_processes: int | None = None
 
 
 class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     """One process of cells timed together. Each of `rounds` has 2 x cells times in microseconds.
 
-    `resolved` and `check` have one entry for each cell, in order; they are empty where the process
-    ended before.
+    `resolved`, `check` and `sides` have one entry for each cell, in order; they are empty where the
+    process ended before. Early records have no `sides`.
     """
 
     cells: tuple[str, ...]
@@ -26,12 +42,15 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     discarded: int = 0
     throttle: tuple[str, ...] = ()
     binary: tuple[str | None, ...] = ()  # of each cell, a hash of the machine code that ran
+    sides: tuple[Side, ...] = ()
     spin_mhz: int | None = None  # SM clock right before the calls, the median
 
     def __post_init__(self) -> None:
         check_status(self.status, self.reason, has_times=bool(self.rounds))
         if self.rounds and self.floor_us is None:
             raise ValueError("rounds need the clock's floor")
+        if self.sides and len(self.sides) != len(self.cells):
+            raise ValueError("a side for each cell, or none")
         if any(len(each) != 2 * len(self.cells) for each in self.rounds):
             raise ValueError("a round needs two times for each cell")
 
@@ -44,5 +63,5 @@ def _named(line: Json) -> Json:
 
 UPGRADES = (
     Upgrade("the kind `group` is called `rounds`; checks have types", _named),
-    Upgrade(IDENTITY + "; what the calls' code was", as_it_was),
+    Upgrade(IDENTITY + "; what the calls' code was; what was seen beside each cell", as_it_was),
 )

@@ -27,6 +27,7 @@ from pagebench.harness.records.timing import Timing
 from pagebench.harness.records.verdict import Verdict
 from pagebench.harness.show import sentences
 from pagebench.harness.show.card import Against, Card
+from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.timings import row
 from pagebench.profiles.ceilings import RATES, CriticalPath
 
@@ -106,7 +107,7 @@ def path_json(path: CriticalPath) -> Json:
 
 # --- Conclusions ----------------------------------------------------------------------------------
 
-OPTIONAL = ("predicted", "why", "time", "time_us", "floors", "work", "path")
+OPTIONAL = ("predicted", "why", "time", "time_us", "floors", "work", "cause", "path")
 
 
 def verdict_json(verdict: Verdict) -> Json:
@@ -135,7 +136,7 @@ def dose_json(dose: Dose) -> Json:
         "follows": list(map(list, concluded.follows)),
         "untested": list(map(list, concluded.untested)),
         "because": sentences.dose_reasons(dose),
-        "notes": sentences.caveats(dose.caveats),
+        "notes": caveats(dose.caveats),
     }
 
 

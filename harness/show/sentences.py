@@ -1,4 +1,4 @@
-"""Caveats and conclusions in words: the only module that puts them into sentences."""
+"""Conclusions in words; `show.caveats` has the words of their caveats."""
 
 from __future__ import annotations
 
@@ -7,81 +7,25 @@ from collections.abc import Iterable, Mapping
 from pagebench.harness.judging.explain import Explanation, candidates, conclude, moves
 from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.records.calibration import Calibration, Disagreement
-from pagebench.harness.records.caveats import (
-    Caveat,
-    ClockMoved,
-    JudgingCaveat,
-    LostProcess,
-    NoCounters,
-    NothingRepeats,
-    NoTime,
-    OppositeWays,
-    OtherBinary,
-    OthersOnGpu,
-    ShortCall,
-    Throttled,
-    TimingCaveat,
-    WideInterval,
-)
+from pagebench.harness.records.caveats import ShortCall
 from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.planted import PlantedLoads, PlantedWait, PlantedWord
 from pagebench.harness.records.verdict import Change, Verdict, Work
-from pagebench.harness.show.text import plural, signed
+from pagebench.harness.show.caveats import caveats
+from pagebench.harness.show.text import signed
 from pagebench.profiles.ceilings import LATENCY, REACHED, CriticalPath
-
-# --- Caveats --------------------------------------------------------------------------------------
-
-
-def caveat(found: Caveat) -> str:
-    """What a reader must know, as a sentence without its full stop."""
-    return _of_timing(found) if isinstance(found, TimingCaveat) else _of_judging(found)
-
-
-def _of_timing(found: TimingCaveat) -> str:
-    match found:
-        case LostProcess(status, reason):
-            return f"a process was lost: {status}: {reason}"
-        case Throttled(reasons):
-            return f"throttled: {', '.join(reasons)}"
-        case ClockMoved(low, high):
-            return f"SM clock moved {low} to {high} MHz"
-        case OthersOnGpu(processes):
-            return f"{plural(processes, 'other process', 'es')} on the GPU"
-
-
-def _of_judging(found: JudgingCaveat) -> str:
-    match found:
-        case NoTime(status, reason):
-            return f"no time: {status}: {reason}"
-        case ShortCall(floors):
-            return f"the call lasts {floors:.1f} floors of its clock"
-        case NoCounters():
-            return "a cell has no counters: pagebench profile A B counts both on a GPU"
-        case NothingRepeats():
-            return "no counter repeated in both cells"
-        case WideInterval():
-            return "the interval of the time ratio is too wide"
-        case OtherBinary(differs):
-            return f"{', '.join(differs)} differ, and no prediction gives the work's ratio"
-        case OppositeWays(predicted):
-            which = "the predicted work" if predicted else "work"
-            return f"{which} and the time moved in opposite directions"
-
-
-def caveats(found: Iterable[Caveat]) -> list[str]:
-    return [caveat(each) for each in found]
-
 
 # --- Verdicts -------------------------------------------------------------------------------------
 
 
 def headline(verdict: Verdict) -> str:
-    """The verdict's word, and whether it was predicted."""
-    if verdict.predicts is None:
-        return verdict.word
+    """The effect, whether it was predicted, and whether the knob is its cause."""
+    found = verdict.word
     if verdict.failed:
-        return f"{verdict.word}, but {verdict.predicts} was predicted"
-    return f"{verdict.word}, as predicted"
+        found += f", but {verdict.predicts} was predicted"
+    elif verdict.predicts is not None:
+        found += ", as predicted"
+    return f"{found}, its cause in doubt" if verdict.cause == "in doubt" else found
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
@@ -89,8 +33,17 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     short = [each for each in verdict.caveats if isinstance(each, ShortCall)]
     others = [each for each in verdict.caveats if not isinstance(each, ShortCall)]
     time = [time_line(verdict.time, verdict.among)] if verdict.time else []
-    work = [] if short or not verdict.time else _work_and_path(verdict)
+    work = [] if short or not verdict.time else [*_expected(verdict), *_work_and_path(verdict)]
     return [*caveats(short), *time, *work, *caveats(others)]
+
+
+def _expected(verdict: Verdict) -> list[str]:
+    """What layout and source predict of work that was not counted."""
+    if not verdict.expected:
+        return []
+    moved = [f"{name} x {ratio:.4g}" for name, ratio in verdict.expected.items() if ratio != 1]
+    said = ", ".join(moved) or f"no change ({', '.join(verdict.expected)})"
+    return [f"work predicted and not counted: {said}"]
 
 
 def time_line(found: Change, among: int) -> str:
@@ -117,7 +70,9 @@ def work_lines(work: Work) -> list[str]:
         f"{name} from zero" if ratio is None else f"{name} x {ratio:.4g}"
         for name, ratio in work.changed.items()
     )
-    return [f"work changed: {moved}", *filter(None, [from_knob_line(work)])]
+    coded = ", ".join(work.from_code)
+    code = f"as the machine code of both says: {coded}" if coded else ""
+    return [f"work changed: {moved}", *filter(None, [from_knob_line(work), code])]
 
 
 def from_knob_line(work: Work) -> str:

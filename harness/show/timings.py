@@ -12,7 +12,7 @@ from pagebench.harness.environment import Environment
 from pagebench.harness.records.caveats import OthersOnGpu, clock_moved
 from pagebench.harness.records.select import usual_state
 from pagebench.harness.records.timing import USUAL_SECONDS, Block, Samples, Timing
-from pagebench.harness.show.sentences import caveat
+from pagebench.harness.show.caveats import caveat
 from pagebench.harness.show.text import bandwidth, fold, number, plural, share
 from pagebench.harness.timing.stats import Modes, Summary, summarise
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pagebench.harness.judging.explain import Explanation, candidates, conclude
 from pagebench.harness.records.dose import Dose, Step
 from pagebench.harness.show import sentences
+from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.text import signed
 from pagebench.harness.study import figures
 from pagebench.harness.study.figures import Figure
@@ -40,7 +41,7 @@ def _ends(dose: Dose) -> str:
 
 
 def _followed(dose: Dose) -> str:
-    said = (*sentences.dose_ends(dose), *sentences.caveats(dose.caveats))
+    said = (*sentences.dose_ends(dose), *caveats(dose.caveats))
     head = f"{_ends(dose)}: the time follows: **{sentences.follows(dose)}** {ANEW}"
     return f"{'; '.join([head, *said])}."
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pagebench.harness.contrasts import CONTRASTS, planted_contrasts
 from pagebench.harness.records.verdict import Change, Verdict, Work
 from pagebench.harness.show import sentences
+from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.text import share
 from pagebench.harness.study import original
 from pagebench.harness.study.read import Judged, Recorded, gpus_of
@@ -22,7 +23,10 @@ SHAPES = {
     "hidden": "◐",
     "exposed": "●",
     "unexplained": "▲",
-    "confounded": "✕",
+    "likely absent": "◌",
+    "likely hidden": "◑",
+    "likely exposed": "◉",
+    "likely unexplained": "△",
     "floor": "▁",
     "unclear": "?",
 }
@@ -156,8 +160,12 @@ def _came(verdict: Verdict) -> str:
     """The word and its caveats; a verdict that failed has its caveats in prose instead."""
     word = f"{SHAPES[verdict.word]} {verdict.word}"
     if verdict.failed:
-        return f"{word} ≠"
-    return "; ".join([word, *sentences.caveats(verdict.caveats)])
+        return f"{word} ≠{_cause(verdict)}"
+    return "; ".join([word + _cause(verdict), *caveats(verdict.caveats)])
+
+
+def _cause(verdict: Verdict) -> str:
+    return f", cause {verdict.cause}" if verdict.cause == "in doubt" else ""
 
 
 def _time(time: Change | None) -> tuple[str, str, str]:
@@ -245,7 +253,7 @@ def _why(judged: Judged) -> str:
         f"time × {_interval(verdict.time)}" if verdict.time else "",
         f"work that changed: {_moved(verdict.work)}",
         sentences.from_knob_line(verdict.work) if verdict.work else "",
-        *sentences.caveats(verdict.caveats),
+        *caveats(verdict.caveats),
         f"what binds: {_binds(judged)}" if judged.path else "",
     ]
     said = "; ".join(filter(None, parts))

@@ -13,6 +13,7 @@ from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.caveats import (
     LostProcess,
     NoTime,
+    OneSided,
     OthersOnGpu,
     Throttled,
     TimingCaveat,
@@ -23,6 +24,8 @@ from pagebench.harness.records.timing import FAILURES
 from pagebench.harness.records.verdict import Change
 from pagebench.harness.timing.effect import LOOKS, change, may_stop, process_effect
 
+# A process that ends so says that other processes timed a call that may be as bad.
+WITHDRAWS = ("wrong", "poisoned", "rejected")
 LEAST_FLOOR_US = 1e-3  # a lower floor counts as this much
 
 
@@ -39,7 +42,8 @@ class Interleaved:
     """Cells that are timed together, with the records of their processes so far.
 
     A step is the change from one cell to the next; `among` differences are judged together. A
-    process that fails is the last one, and `lost`; those `measured` before it may still suffice.
+    process that fails is the last one, and `lost`; those `measured` before it may still suffice,
+    unless its output or its time was wrong.
     """
 
     cells: tuple[Cell, ...]
@@ -52,7 +56,8 @@ class Interleaved:
         if rounds.status == "measured":
             self.measured.append(rounds)
         else:
-            self.lost = LostProcess(rounds.status, rounds.reason or "")
+            lost = LostProcess(rounds.status, rounds.reason or "")
+            self.lost = self.lost if self.lost and self.lost.status in WITHDRAWS else lost
 
     # --- Whether it is done ---
 
@@ -63,8 +68,11 @@ class Interleaved:
 
     @property
     def failed(self) -> NoTime | None:
-        """Why there is no conclusion: a process was lost, and too few ended before it."""
-        if self.lost is None or len(self.measured) >= LOOKS[0]:
+        """Why there is no conclusion: a process was lost, and too few ended before it, or what it
+        found withdraws the times of the others."""
+        if self.lost is None:
+            return None
+        if self.lost.status not in WITHDRAWS and len(self.measured) >= LOOKS[0]:
             return None
         return NoTime(self.lost.status, self.lost.reason)
 
@@ -124,6 +132,16 @@ class Interleaved:
         return tuple(caveat for caveat in found if caveat)
 
     @property
+    def one_sided(self) -> tuple[OneSided, ...]:
+        """What disturbed some of the cells in a process, and not the others."""
+        throttled, shared = set[str](), set[str]()
+        for each in self.measured:
+            throttled |= _some(each.cells, [bool(side.throttle) for side in each.sides])
+            shared |= _some(each.cells, [bool(side.other_processes) for side in each.sides])
+        found = (("throttled", throttled), ("others on the GPU", shared))
+        return tuple(OneSided(what, tuple(sorted(cells))) for what, cells in found if cells)
+
+    @property
     def environment(self) -> Environment:
         """The environment of the newest process that has times."""
         return self.measured[-1].environment if self.measured else Environment()
@@ -132,3 +150,10 @@ class Interleaved:
     def resolved(self) -> Sequence[Resolved]:
         """What each cell resolved to in that process."""
         return self.measured[-1].resolved if self.measured else ()
+
+
+def _some(cells: Sequence[str], disturbed: Sequence[bool]) -> set[str]:
+    """The disturbed cells, where not all of them are; empty where a cell stands on both sides."""
+    if all(disturbed) or len(set(cells)) < len(cells):
+        return set()
+    return {cell for cell, is_so in zip(cells, disturbed, strict=True) if is_so}

@@ -10,7 +10,7 @@ from typing import Any
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.progress import Progress
-from pagebench.harness.records.rounds import Rounds
+from pagebench.harness.records.rounds import Rounds, Side
 from pagebench.harness.timing.clocks import sampling
 from pagebench.harness.timing.clocks.make import make_clock
 from pagebench.harness.timing.findings import NOTHING, Failure, failure_of
@@ -74,12 +74,13 @@ def build_order(count: int, process: int) -> list[int]:
 
 @dataclass(slots=True)
 class _Taken:
-    """Samples of a process, and why the GPU throttled meanwhile."""
+    """Samples of a process, and what was seen on the GPU right after each cell's."""
 
     floor_us: float
+    cells: int
     rounds: list[tuple[float, ...]] = field(default_factory=list)
     samples: list[sampling.Sample] = field(default_factory=list)
-    throttle: set[str] = field(default_factory=set)
+    seen: list[tuple[int, Side]] = field(default_factory=list)  # cell, and what was seen
 
     def fields(self) -> dict[str, Any]:
         """The fields of the record."""
@@ -87,9 +88,23 @@ class _Taken:
             "floor_us": round(self.floor_us, 3),
             "rounds": tuple(self.rounds),
             "discarded": sum(sample.discarded for sample in self.samples),
-            "throttle": tuple(sorted(self.throttle)),
+            "throttle": tuple(
+                sorted({reason for _, each in self.seen for reason in each.throttle})
+            ),
+            "sides": self._sides() if any(side != Side() for _, side in self.seen) else (),
             "spin_mhz": sampling.median_clock(self.samples, self.floor_us),
         }
+
+    def _sides(self) -> tuple[Side, ...]:
+        """By cell: every reason, and the most neighbours."""
+        by_cell = [[side for at, side in self.seen if at == cell] for cell in range(self.cells)]
+        return tuple(
+            Side(
+                throttle=tuple(sorted({reason for each in sides for reason in each.throttle})),
+                other_processes=max((each.other_processes or 0 for each in sides), default=0),
+            )
+            for sides in by_cell
+        )
 
 
 def _taken(
@@ -101,17 +116,27 @@ def _taken(
         sampling.warm_up(each.call.run, session.monitor, session.synchronise)
         each.checker.forget_output()
     clock = make_clock(options.clock, session.device.kind)
-    taken = _Taken(sampling.floor_us(clock))
+    taken = _Taken(sampling.floor_us(clock), len(ready))
     ends = monotonic() + ROUNDS_S
     while len(taken.rounds) < ROUNDS:
         if len(taken.rounds) >= LEAST_ROUNDS and monotonic() > ends:
             break
         progress("timing")  # a sign of life: a round may take long
-        taken.throttle.update(session.monitor.block(0).throttle)
-        samples = [_sample(clock, each, options, session) for each in (*ready, *reversed(ready))]
+        samples = []
+        for at in (*range(len(ready)), *reversed(range(len(ready)))):
+            samples.append(_sample(clock, ready[at], options, session))
+            taken.seen.append((at, _seen(session)))
         taken.rounds.append(tuple(round(sample.time_us, 3) for sample in samples))
         taken.samples += samples
     return taken
+
+
+def _seen(session: Session) -> Side:
+    """The state of a GPU at this moment, right after a sample; a CPU has none."""
+    if not session.monitor.reads:
+        return Side()
+    others = session.environment_now().other_processes
+    return Side(throttle=session.monitor.block(0).throttle, other_processes=others)
 
 
 def _sample(

@@ -111,7 +111,8 @@ def test_the_readmes_verdicts_are_the_studys() -> None:
         verdict, time = found[contrast.name], time_of("study", contrast.name)
         ratio = f"{time.ratio:.4f} [{time.low:.4f}, {time.high:.4f}]"
         others = ", ".join(f"{ratio:.4f}" for ratio in ratios(contrast.name)[1:])
-        expected.append([verdict.predicts, verdict.word, ratio, others])
+        doubt = ", cause in doubt" if verdict.cause == "in doubt" else ""
+        expected.append([verdict.predicts, verdict.word + doubt, ratio, others])
     assert readme_rows("verdicts") == expected
 
 

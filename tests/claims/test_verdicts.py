@@ -9,7 +9,8 @@ import pytest
 from fakes import H200, RESULTS
 from fakes.made import change, evidence
 from pagebench.harness.cell import Cell
-from pagebench.harness.judging.verdict import judge, work_between
+from pagebench.harness.judging.verdict import Judgement, judge
+from pagebench.harness.judging.work import work_between
 from pagebench.harness.records import caveats, store
 from pagebench.harness.records.verdict import Verdict, Work
 
@@ -28,7 +29,11 @@ def test_recorded_xqa_pages_move_the_loads_that_their_source_predicts() -> None:
     assert "ldg" in found.from_knob
     assert found.changed["local_loads"] is None  # page 64 has none
     assert not found.same.resources  # another binary: but the loads are the knob's
-    assert judge(change(), found, 90)[0] == "exposed"
+    judged = judge(change(), found, 90)
+    assert (judged.word, judged.cause) == ("exposed", "in doubt")
+    (doubt,) = judged.caveats
+    assert isinstance(doubt, caveats.OtherBinary)
+    assert {"local_loads", "local_stores", "l1_requests"} <= set(doubt.unpredicted)
 
 
 def test_recorded_page_128_against_64_changes_no_load() -> None:
@@ -41,7 +46,7 @@ def test_recorded_scatter_moves_no_counter_so_its_slowdown_is_unexplained() -> N
     b128 = "fidecode_distinct{}_p1_b128_l8192"
     found = between(b128.format(""), b128.format("_scatter"))
     assert found.changed == {}
-    assert judge(change(), found, 300)[0] == "unexplained"
+    assert judge(change(), found, 300).word == "unexplained"
 
 
 def test_the_mechanism_contrast_moves_tile_and_not_row() -> None:
@@ -66,10 +71,27 @@ def test_recorded_verdicts_follow_from_their_times_and_work(path: Path) -> None:
     for verdict in verdicts(path):
         assert verdict.time is not None
         assert verdict.floors is not None
-        word, found = judge(verdict.time, verdict.work, verdict.floors)
+        found = judge(verdict.time, verdict.work, verdict.floors)
         own = tuple(c for c in verdict.caveats if not isinstance(c, caveats.TimingCaveat))
         is_older = (path.name, verdict.contrast) in OLDER_RULES
-        assert ((word, found) == (verdict.word, own)) is not is_older, verdict.contrast
+        read = Judgement(verdict.word, verdict.cause, own)
+        assert (found == read) is not is_older, verdict.contrast
+
+
+@recorded
+def test_no_recorded_verdict_hides_an_effect_behind_another_binary() -> None:
+    """What schema 2 called confounded has an effect, and its cause is in doubt or not named."""
+    found = {each.contrast: each for each in verdicts(H200 / "study.jsonl")}
+    read = {name: (found[name].word, found[name].cause) for name in CONFOUNDED}
+    assert read == CONFOUNDED
+    assert (found["positive"].word, found["positive"].cause) == ("exposed", "in doubt")
+
+
+CONFOUNDED = {
+    "saturation": ("unexplained", None),
+    "tile": ("unexplained", None),
+    "row": ("exposed", "in doubt"),
+}
 
 
 @recorded

@@ -33,11 +33,11 @@ def verdict(name: str, change: Change, changed: dict[str, float]) -> Verdict:
     contrast = next(each for each in CONTRASTS if each.name == name)
     alike = SameBinary(symbol=True, launch=True, resources=True)
     work = Work(changed, ("ldg", "dram_read_bytes"), tuple(changed), alike)
-    word, caveats = judge(change, work, 80.0)
+    found = judge(change, work, 80.0)
     return Verdict(
         contrast=name, knob=contrast.knob, cells=(contrast.one.name, contrast.other.name),
-        word=word, among=1, predicts=contrast.predicts, time=change,
-        time_us=(100.0, 100.0 * change.ratio), floors=80.0, work=work, caveats=caveats,
+        word=found.word, cause=found.cause, among=1, predicts=contrast.predicts, time=change,
+        time_us=(100.0, 100.0 * change.ratio), floors=80.0, work=work, caveats=found.caveats,
     )  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def test_judge_finds_a_large_difference_on_a_cpu_from_end_to_end(tmp_path: Path)
     record = json.loads(done.stdout)
     assert record["time"]["word"] == "changed"
     assert record["time"]["ratio"] > 2
-    assert record["verdict"] == "unclear"  # there are no counters of a CPU
+    assert record["verdict"] == "likely exposed"  # there are no counters of a CPU
     (path,) = (tmp_path / "runs").glob("*.jsonl")
     assert f"1 verdict in {path.relative_to(tmp_path)}" in done.stderr
     assert path.read_text().count('"kind":"rounds"') == record["time"]["processes"]

@@ -10,14 +10,14 @@ from msgspec.structs import asdict
 
 from fakes import H200, RESULTS
 from pagebench.harness.cell import Cell
-from pagebench.harness.judging.verdict import WORK
+from pagebench.harness.judging.work import OF_LAYOUT, WORK
 from pagebench.harness.records import store
 from pagebench.harness.records.attack import SCALING_WORDS, SWITCHING_WORDS, Attack
 from pagebench.harness.records.caveats import LostProcess, NoTime, Throttled
 from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.planted import Planted
 from pagebench.harness.records.timing import STATUSES
-from pagebench.harness.records.verdict import WORDS, SameBinary, Verdict
+from pagebench.harness.records.verdict import CAUSES, WORDS, SameBinary, Verdict
 from pagebench.profiles.ceilings import LATENCY, TERMS
 
 SAID_BY_OTHERS = (LostProcess, NoTime, Throttled)  # reasons of a machine, whatever they are
@@ -25,12 +25,13 @@ FREE = ("environment", "written", "why")
 TERM_NAMES = {"launch", "DRAM", LATENCY, *(term for term, *_ in TERMS)}
 VOCABULARY = {
     *WORDS,
+    *CAUSES,
     *STATUSES,
     *SCALING_WORDS,
     *SWITCHING_WORDS,
     *("changed", "same", "context", "kernel"),
     *WORK,
-    "index_entries",
+    *OF_LAYOUT,
     *SameBinary.__struct_fields__,
     *TERM_NAMES,
 }

@@ -12,8 +12,9 @@ from fakes.made import change, count, evidence, lost, rounds
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import CONTRASTS, Contrast
 from pagebench.harness.environment import Environment
-from pagebench.harness.judging.verdict import judge, verdict_of, work_between, work_of
-from pagebench.harness.records import caveats, codec
+from pagebench.harness.judging.verdict import ESTABLISHED, IN_DOUBT, Judgement, judge, verdict_of
+from pagebench.harness.judging.work import work_between, work_of
+from pagebench.harness.records import codec
 from pagebench.harness.records.caveats import (
     NoCounters,
     NothingRepeats,
@@ -41,61 +42,80 @@ def work(
     return Work(changed, ("ldg", "ldgsts"), from_knob, same)
 
 
+DOUBT = OtherBinary(("resources",), ("ldg",))
+MORE, SAME = {"ldg": 3.9, "flop": 1.0}, {"ldg": 1.0, "flop": 1.0}
+UNSTABLE = Work({}, (), (), ALIKE)
 CASES = [
-    ("same", work({}), 50, "absent", ()),
-    ("changed", work({}), 50, "unexplained", ()),
-    ("same", work({"ldg": 3.9}), 50, "hidden", ()),
-    ("changed", work({"ldg": 3.9}), 50, "exposed", ()),
-    ("changed", work({"ldg": 3.9}, OTHER), 50, "confounded", (OtherBinary(("resources",)),)),
-    ("changed", work({"ldg": 3.9}, OTHER, ("ldg",)), 50, "exposed", ()),
-    ("same", work({"ldg": 3.9}, OTHER, ("ldg",)), 50, "hidden", ()),
-    ("changed", work({"ldg": 3.9}), 9, "floor", (ShortCall(9),)),
-    ("unclear", work({"ldg": 3.9}), 50, "unclear", (WideInterval(),)),
-    ("changed", None, 50, "unclear", (NoCounters(),)),
-    ("same", Work({}, (), (), ALIKE), 50, "unclear", (NothingRepeats(),)),
+    ("same", work({}), {}, 50, Judgement("absent")),
+    ("changed", work({}), {}, 50, Judgement("unexplained")),
+    ("same", work({"ldg": 3.9}), {}, 50, Judgement("hidden", ESTABLISHED)),
+    ("changed", work({"ldg": 3.9}), {}, 50, Judgement("exposed", ESTABLISHED)),
+    ("changed", work({"ldg": 3.9}, OTHER), {}, 50, Judgement("exposed", IN_DOUBT, (DOUBT,))),
+    ("same", work({"ldg": 3.9}, OTHER), {}, 50, Judgement("hidden", IN_DOUBT, (DOUBT,))),
+    ("changed", work({"ldg": 3.9}, OTHER, ("ldg",)), {}, 50, Judgement("exposed", ESTABLISHED)),
+    ("same", work({"ldg": 3.9}, OTHER, ("ldg",)), {}, 50, Judgement("hidden", ESTABLISHED)),
+    ("changed", work({"ldg": 3.9}), {}, 9, Judgement("floor", caveats=(ShortCall(9),))),
+    ("unclear", work({"ldg": 3.9}), {}, 50, Judgement("unclear", caveats=(WideInterval(),))),
+    ("changed", None, MORE, 50, Judgement("likely exposed", IN_DOUBT, (NoCounters(),))),
+    ("same", None, MORE, 50, Judgement("likely hidden", IN_DOUBT, (NoCounters(),))),
+    ("changed", None, SAME, 50, Judgement("likely unexplained", caveats=(NoCounters(),))),
+    ("same", UNSTABLE, SAME, 50, Judgement("likely absent", caveats=(NothingRepeats(),))),
+    (
+        "unclear",
+        None,
+        MORE,
+        50,
+        Judgement("unclear", caveats=(WideInterval(), NoCounters())),
+    ),
 ]
 
 
-def told(time: Change, done: Work | None, floors: float) -> list[str]:
+def told(
+    time: Change, done: Work | None, floors: float, expected: Mapping[str, float] = MORE
+) -> list[str]:
     """All lines of the verdict from these."""
-    word, found = judge(time, done, floors)
+    found = judge(time, done, floors, expected)
     verdict = Verdict(
         contrast="",
         knob="",
         cells=("a", "b"),
-        word=word,
+        word=found.word,
+        cause=found.cause,
         among=1,
         time=time,
         time_us=(100.0, 110.0),
         floors=floors,
         work=done,
-        caveats=found,
+        caveats=found.caveats,
     )
     return verdict_lines(verdict)
 
 
-@pytest.mark.parametrize(("time", "done", "floors", "word", "found"), CASES)
+@pytest.mark.parametrize(("time", "done", "expected", "floors", "found"), CASES)
 def test_the_word_follows_from_time_work_and_binary(
-    time: str, done: Work | None, floors: float, word: str, found: tuple[caveats.Caveat, ...]
+    time: str, done: Work | None, expected: dict[str, float], floors: float, found: Judgement
 ) -> None:
-    assert judge(change(time), done, floors) == (word, found)
+    assert judge(change(time), done, floors, expected) == found
     assert time_line(change(time), 1) in told(change(time), done, floors)
 
 
 def test_work_and_time_that_move_in_opposite_directions_are_not_cause_and_effect() -> None:
     slower, faster = change(ratio=1.1), change(ratio=0.9)
     more = work({"ldg": 3.9, "instructions": 0.9}, ALIKE, ("ldg",))
-    assert judge(slower, more, 50)[0] == "exposed"
-    assert judge(faster, more, 50)[0] == "unexplained"
+    assert judge(slower, more, 50).word == "exposed"
+    assert judge(faster, more, 50).word == "unexplained"
     other = work({"ldg": 3.9}, OTHER, ("ldg",))
-    assert judge(faster, other, 50) == ("confounded", (OppositeWays(predicted=True),))
+    opposite = Judgement("unexplained", caveats=(OppositeWays(predicted=True),))
+    assert judge(faster, other, 50) == opposite
     assert "opposite directions" in told(faster, other, 50)[-1]
-    assert judge(faster, work({"ldg": 0.5}), 50)[0] == "exposed"
-    assert judge(faster, work({"local_loads": None}), 50)[0] == "unexplained"
+    assert judge(faster, work({"ldg": 0.5}), 50).word == "exposed"
+    assert judge(faster, work({"local_loads": None}), 50).word == "unexplained"
+    likely = Judgement("likely unexplained", caveats=(OppositeWays(predicted=True), NoCounters()))
+    assert judge(faster, None, 50, MORE) == likely
 
 
 def test_every_word_is_reached() -> None:
-    assert {word for *_, word, _ in CASES} == set(WORDS)
+    assert {found.word for *_, found in CASES} == set(WORDS)
 
 
 def test_a_verdict_names_what_moved_and_what_was_predicted() -> None:
@@ -119,7 +139,7 @@ def test_only_stable_counters_are_work_and_small_traffic_differences_are_none() 
 def test_a_count_is_as_predicted_to_the_last_one() -> None:
     found = work_of({"ldg": count(1000)}, {"ldg": count(1005)}, {"ldg": 1.0}, OTHER)
     assert found.from_knob == ()
-    assert judge(change(), found, 50)[0] == "confounded"
+    assert judge(change(), found, 50).cause == IN_DOUBT
 
 
 @pytest.mark.parametrize(("ratio", "word"), [(1.1, "exposed"), (0.9, "unexplained")])
@@ -127,7 +147,8 @@ def test_fewer_hits_are_more_work(ratio: float, word: str) -> None:
     one, other = ({"l2_hits": count(hits), "l2_misses": count(100 - hits)} for hits in (96, 80))
     done = work_of(one, other, {}, ALIKE)
     found = judge(change(ratio=ratio), done, 50)
-    assert found == (word, () if word == "exposed" else (OppositeWays(predicted=False),))
+    opposite = Judgement(word, caveats=(OppositeWays(predicted=False),))
+    assert found == (Judgement(word, ESTABLISHED) if word == "exposed" else opposite)
     last = told(change(ratio=ratio), done, 50)[-1]
     assert ratio > 1 or last.startswith("work and the time moved in opposite")
 
@@ -178,7 +199,7 @@ def test_a_verdict_record_holds_what_it_rests_on() -> None:
     made = verdict_of(contrast("positive"), group, "cold", evidence())
     verdict = codec.from_json(json.loads(codec.encode(made)))
     assert verdict == made
-    assert headline(made) == "exposed, as predicted"
+    assert headline(made) == "exposed, as predicted, its cause in doubt"
     assert made.time is not None
     assert made.time.ratio == pytest.approx(1.22, abs=1e-3)
     assert made.time_us == pytest.approx((200, 244))
@@ -217,6 +238,3 @@ def test_counters_of_another_gpu_or_cache_state_say_nothing() -> None:
     elsewhere = Evidence(tuple(replace(c, environment=there) for c in evidence().counters))
     assert verdict_of(contrast("positive"), group, "cold", elsewhere).work is None
     assert verdict_of(contrast("positive"), group, "warm", evidence()).work is None
-
-
-# Verdicts that today's rules would word otherwise, and why.
