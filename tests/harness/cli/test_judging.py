@@ -50,13 +50,14 @@ def test_judge_all_opens_its_file_once(
     opened: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.jsonl"
-    assert commands.judge(["all"], [COUNTERS], out) == 0
+    assert commands.judge(["all"], [COUNTERS], out) == 1  # not all as predicted
     assert opened == [COUNTERS]
     verdicts = store.read([out], Verdict).of(Verdict)
     assert [each.contrast for each in verdicts] == [each.name for each in CONTRASTS]
     said = capsys.readouterr()
     assert said.err == f"9 verdicts in {out}, after the processes behind\n"
-    assert "exposed, as predicted: xqa_shared_p64 against xqa_shared_p16\n  time x 1.05" in said.out
+    head = "exposed, as predicted, its cause in doubt: xqa_shared_p64 against xqa_shared_p16\n"
+    assert f"{head}  time x 1.05" in said.out
     assert "what binds" not in said.out  # there are no ceilings in that file
 
 

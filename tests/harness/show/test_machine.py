@@ -62,13 +62,16 @@ def test_no_key_of_before_is_lost_and_json_takes_it(
         assert told["kind"] == tag
 
 
-@pytest.mark.parametrize("key", ["verdict", "headline", "predicted", "time_us", "floors", "why"])
+@pytest.mark.parametrize("key", ["verdict", "predicted", "time_us", "floors", "why"])
 def test_a_verdict_says_what_it_said(key: str) -> None:
     path = H200 / "study.jsonl"
     records = store.read([path], Verdict).of(Verdict)
     for record, old in zip(records, as_written(path, "verdict"), strict=True):
         told = json.loads(json.dumps(machine.verdict_json(record)))
-        assert told[key] == old[key]
+        if key == "verdict" and old[key] == "confounded":  # a word that hid what the time did
+            assert told[key] in ("exposed", "hidden", "unexplained")
+        else:
+            assert told[key] == old[key]
 
 
 # Words of schema 1, and what they became: the numbers between them stay.
@@ -104,7 +107,13 @@ def test_the_words_of_recorded_conclusions_are_the_recorded_ones() -> None:
         for record, old in zip(
             records, as_written(path, str(kind.__struct_config__.tag)), strict=True
         ):
-            assert view(record)["because"] == list(map(today, old["because"]))
+            told = map(today, filter(is_kept, old["because"]))
+            assert list(filter(is_kept, view(record)["because"])) == list(told)
+
+
+def is_kept(sentence: str) -> bool:
+    """Another binary, and work against the time, are told of more verdicts than they were."""
+    return not re.search("no prediction gives the|moved in opposite directions", sentence)
 
 
 def test_totals_of_counters_and_numbers_of_doses_are_the_recorded_ones() -> None:
