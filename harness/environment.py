@@ -39,8 +39,8 @@ class Environment(
     this kind of device, are absent.
 
     `flush_bytes` is what the flush reads; `other_processes` and `load` are read at each record.
-    `mig_slice` is the slice's profile (`1g.18gb`), `integrated` says that the GPU uses the memory of
-    the machine, `processes_hidden` that other users of the GPU cannot be seen. `variables` are
+    `mig_slice` is the slice's profile (`1g.18gb`). `integrated` says that the GPU uses the memory
+    of the machine, `processes_hidden` that other users of the GPU cannot be seen. `variables` are
     those of the process that change speed.
     """
 
