@@ -14,7 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pagebench.kernels.device import Device, visible_handles
+from pagebench.kernels.device import Device
+from pagebench.kernels.nvml import NVML_CLOCK_MEM, NVML_CLOCK_SM, watched
 from pagebench.profiles.dram import nominal_dram_gbps
 
 # Code in a process of its own. Without -P it would import a folder named torch from where it runs.
@@ -138,59 +139,39 @@ def _cpu_name() -> str:
 
 
 def gpu_facts(device: Device) -> dict[str, Any]:
-    """Name, UUID, driver, clocks, power limit, ECC and MIG, through NVML."""
-    import pynvml
+    """Name, UUID, driver, clocks, power limit, ECC and MIG, through NVML.
 
-    pynvml.nvmlInit()
-    handle = visible_handles()[device.index]
-    read = nvml_reader(pynvml)
-    bus, clock = (
-        read(pynvml.nvmlDeviceGetMemoryBusWidth, handle),
-        read(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-    )
-    milliwatts = read(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-    ecc, mig = read(pynvml.nvmlDeviceGetEccMode, handle), read(pynvml.nvmlDeviceGetMigMode, handle)
-    return {
-        "gpu": device.name,
-        "uuid": read(pynvml.nvmlDeviceGetUUID, handle),
-        "capability": device.capability,
-        "driver": read(pynvml.nvmlSystemGetDriverVersion),
-        "cuda": _cuda(read(pynvml.nvmlSystemGetCudaDriverVersion)),
+    Without NVML, what was found with the device.
+    """
+    known = {"gpu": device.name, "uuid": device.uuid or None, "capability": device.capability}
+    seen = watched(device)
+    if seen is None:
+        return known
+    nvml, gpu = seen
+    bus = nvml.read("nvmlDeviceGetMemoryBusWidth", gpu.whole)
+    clock = nvml.read("nvmlDeviceGetMaxClockInfo", gpu.whole, NVML_CLOCK_MEM)
+    milliwatts = nvml.read("nvmlDeviceGetEnforcedPowerLimit", gpu.whole)
+    ecc, mig = nvml.read("nvmlDeviceGetEccMode", gpu.whole), nvml.is_cut(gpu.whole)
+    # A slice has a part of the bandwidth, and NVML does not say which.
+    whole = bus and clock and not mig and not gpu.is_slice
+    return known | {
+        "uuid": gpu.uuid or None,
+        "driver": nvml.read("nvmlSystemGetDriverVersion"),
+        "cuda": _cuda(nvml.read("nvmlSystemGetCudaDriverVersion")),
         "memory_bus_bits": bus,
         "max_memory_mhz": clock,
-        "max_sm_mhz": read(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
-        "nominal_dram_gbps": nominal_dram_gbps(bus, clock) if bus and clock else None,
+        "max_sm_mhz": nvml.read("nvmlDeviceGetMaxClockInfo", gpu.whole, NVML_CLOCK_SM),
+        "nominal_dram_gbps": nominal_dram_gbps(bus, clock) if whole else None,
         "power_limit_w": milliwatts / 1000 if milliwatts else None,
         "ecc": None if ecc is None else bool(ecc[0]),
-        "mig": None if mig is None else bool(mig[0]),
+        "mig": mig or (True if gpu.is_slice else mig),
     }
 
 
 def bandwidth_of(device: Device) -> float | None:
     """Nominal DRAM bandwidth in GB/s; None for a CPU, or where NVML is missing or cannot tell."""
-    if device.kind == "cpu":
-        return None
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        found = gpu_facts(device)["nominal_dram_gbps"]
-    except pynvml.NVMLError:
-        return None
+    found = None if device.kind == "cpu" else gpu_facts(device).get("nominal_dram_gbps")
     return None if found is None else float(found)
-
-
-def nvml_reader(pynvml: Any) -> Any:
-    """A function that calls an NVML query; None where this GPU or driver does not answer it."""
-
-    def read(query: Any, *arguments: Any) -> Any:
-        try:
-            return query(*arguments)
-        except pynvml.NVMLError:
-            return None
-
-    return read
 
 
 def _cuda(number: int | None) -> str | None:
@@ -202,11 +183,10 @@ def other_processes(device: Device) -> int | None:
 
     None where NVML does not list this process itself: a container may hide process numbers.
     """
-    import pynvml
-
-    processes = nvml_reader(pynvml)(
-        pynvml.nvmlDeviceGetComputeRunningProcesses, visible_handles()[device.index]
-    )
+    seen = watched(device)
+    if seen is None:
+        return None
+    processes = seen[0].read("nvmlDeviceGetComputeRunningProcesses", seen[1].handle)
     if processes is None:
         return None
     pids = [process.pid for process in processes]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from pagebench.kernels.device import Device
+from pagebench.kernels.device import NO_GPU, Device
 from pagebench.layouts.shape import Shape
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ class Adapter(Protocol):
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:
     """The refusal of a kernel that needs a GPU of compute capability `least` or newer."""
     if device.kind == "cpu":
+        why = f", but {device.why}" if device.why not in ("", NO_GPU) else ""
         return Refusal(
-            f"{kernel} needs an NVIDIA GPU; on the CPU use reference or gather", "device"
+            f"{kernel} needs an NVIDIA GPU{why}; on the CPU use reference or gather", "device"
         )
     if device.capability is not None and device.capability < least:
         needed = f"compute capability {least[0]}.{least[1]} or newer"

@@ -1,9 +1,18 @@
-"""The device that cells run on, found without importing torch."""
+"""The device that cells run on, found without importing torch where NVML can tell."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import sys
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pagebench.kernels.nvml import Gpu, Nvml, NvmlError
+from pagebench.kernels.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class DeviceError(ValueError):
@@ -12,12 +21,19 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`kind` is cpu or cuda, `capability` the CUDA compute capability (major, minor)."""
+    """`kind` is cpu or cuda, `capability` the CUDA compute capability (major, minor).
+
+    `uuid` is that of the GPU or slice, empty where it is not known. Of a CPU that stands in for a
+    GPU, `why` says why there is none, and `is_broken` whether a driver is here that fails.
+    """
 
     kind: str
     name: str
     index: int = 0
     capability: tuple[int, int] | None = None
+    uuid: str = field(default="", compare=False)
+    why: str = field(default="", compare=False)
+    is_broken: bool = field(default=False, compare=False)
 
     @property
     def torch_name(self) -> str:
@@ -33,91 +49,151 @@ CPU = Device("cpu", "CPU")
 NO_GPU = "there is no NVIDIA GPU on this machine"
 # A machine with a driver has one of these: on Linux, in a container, under WSL.
 DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+# A container sees the first of them from its host; it has a GPU only with one of these.
+DEVICE_FILES = DRIVERS[1:]
+MOST_GPUS = 64  # of a machine that cannot be asked how many it has
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The GPUs in CUDA's order, or why there are none; `is_broken` if a driver failed."""
+
+    gpus: Sequence[Device] = ()
+    why: str = ""
+    is_broken: bool = False
 
 
 def find_device(wanted: str = "auto") -> Device:
     """The device of that name: `cpu`, `cuda` (the first GPU), `cuda:N`, or `auto`.
 
-    `auto` is the first GPU, or the CPU where there is none. DeviceError for another name, or where
-    the device does not exist.
+    `auto` is the first GPU, or the CPU where there is none. DeviceError for another name, where
+    the device does not exist, or where a driver is here that fails.
     """
+    device = look_for_device(wanted)
+    if device.is_broken:
+        raise DeviceError(f"{device.why}; --device cpu measures the CPU")
+    return device
+
+
+def look_for_device(wanted: str = "auto") -> Device:
+    """The same for what measures nothing: a CPU, also where `auto` finds a driver that fails."""
     kind, _, number = wanted.partition(":")
-    numbered = kind == "cuda" and number.isdecimal()
+    numbered = kind == "cuda" and number.isdecimal() and number.isascii()
     if kind not in ("auto", "cpu", "cuda") or (":" in wanted and not numbered):
         raise DeviceError(f"device {wanted}: use auto, cpu, cuda or cuda:N")
     if kind == "cpu":
         return CPU
-    gpus = _gpus()
+    found = _look()
     index = int(number or 0)
-    if index < len(gpus):
-        return gpus[index]
+    if index < len(found.gpus):
+        return found.gpus[index]
     if kind == "auto":
-        return CPU
-    raise DeviceError(
-        f"device {wanted}: {NO_GPU if not gpus else f'the last is cuda:{len(gpus) - 1}'}"
-    )
+        return replace(CPU, why=found.why, is_broken=found.is_broken)
+    last = f"the last is cuda:{len(found.gpus) - 1}"
+    raise DeviceError(f"device {wanted}: {last if found.gpus else found.why}")
 
 
-def _gpus() -> list[Device]:
-    """The GPUs in CUDA's order, from NVML where its binding is installed, else from torch."""
+def _look() -> Found:
+    """The GPUs from NVML where it answers, else from torch."""
     if not any(map(os.path.exists, DRIVERS)):
-        return []
+        return Found(why=NO_GPU)
+    if _torch_runs():
+        # CUDA has numbered its devices, and no variable changes that any more.
+        return _found_by_torch("")
+    own_order = os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID") != "PCI_BUS_ID"
     try:
-        import pynvml
+        nvml = Nvml()
+        if own_order and len(nvml.gpus) > 1:
+            # The fastest first: only CUDA knows which that is.
+            found = _found_by_torch("")
+            return found if found.gpus else _found_by_nvml(nvml)
+        return _found_by_nvml(nvml)
     except ImportError:
-        return _gpus_of_torch()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    # Use NVML's order: CUDA's default puts the fastest first, so cuda:0 could be another GPU.
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    handles = visible_handles()
-    return [
-        Device(
-            "cuda",
-            str(pynvml.nvmlDeviceGetName(handle)),
-            index,
-            tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-        )
-        for index, handle in enumerate(handles)
-    ]
+        return _found_by_torch("NVML cannot be asked: pip install nvidia-ml-py")
+    except NvmlError as error:
+        return _found_by_torch(f"NVML says: {str(error).rstrip('.')}")
 
 
-def visible_handles() -> list[object]:
-    """NVML handles of the GPUs in CUDA_VISIBLE_DEVICES, in its order; else of all GPUs.
+def _torch_runs() -> bool:
+    """Whether torch has started CUDA in this process."""
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda is not None and bool(cuda.is_initialized())
 
-    NVML must be initialised.
-    """
-    import pynvml
 
+def _found_by_nvml(nvml: Nvml) -> Found:
+    shown = nvml.visible
+    if shown:
+        return Found([_device(gpu, index) for index, gpu in enumerate(shown)])
+    return Found(why=_hidden(len(nvml.gpus)) if nvml.gpus else NO_GPU)
+
+
+def _hidden(count: int) -> str:
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is None:
-        return [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-    words = [word.strip() for word in listed.split(",") if word.strip()]
-    return [
-        pynvml.nvmlDeviceGetHandleByIndex(int(word))
-        if word.isdecimal()
-        else pynvml.nvmlDeviceGetHandleByUUID(word)
-        for word in words
-        if word != "-1"
-    ]
+    gpus = {0: "every GPU", 1: "the NVIDIA GPU"}.get(count, f"all {count} NVIDIA GPUs")
+    return f"CUDA_VISIBLE_DEVICES={listed!r} hides {gpus} of this machine"
 
 
-def _gpus_of_torch() -> list[Device]:
+def _hides_all(listed: str | None) -> bool:
+    """Whether it would show nothing, however many GPUs there were and whatever their UUIDs."""
+    names = (listed or "").startswith(("GPU-", "MIG-"))
+    return not names and not visible(listed, [""] * MOST_GPUS)
+
+
+def _device(gpu: Gpu, index: int) -> Device:
+    return Device("cuda", gpu.name, index, gpu.capability, gpu.uuid)
+
+
+def _found_by_torch(nvml_said: str) -> Found:
+    """The GPUs that torch sees. Without any, what NVML said and why torch sees none."""
+    gpus, trouble = _gpus_of_torch()
+    if gpus:
+        return Found(gpus)
+    if not any(map(os.path.exists, DEVICE_FILES)):
+        return Found(why=f"{NO_GPU}, or none was given to this container")
+    if _hides_all(os.environ.get("CUDA_VISIBLE_DEVICES")):
+        return Found(why=_hidden(0))
+    said = f"{nvml_said}; " if nvml_said else ""
+    return Found((), f"an NVIDIA driver is here, but no GPU can be used: {said}{trouble}", True)
+
+
+def _gpus_of_torch() -> tuple[list[Device], str]:
+    """The GPUs, or why torch sees none."""
     import torch
 
-    return [
-        Device(
-            "cuda",
-            torch.cuda.get_device_name(index),
-            index,
-            torch.cuda.get_device_capability(index),
-        )
-        for index in range(torch.cuda.device_count())
-    ]
+    if torch.version.cuda is None:
+        return [], f"torch {torch.__version__} was built without CUDA"
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            count = torch.cuda.device_count()
+            gpus = [_seen_by_torch(index) for index in range(count)]
+    except RuntimeError as error:
+        return [], f"torch says: {' '.join(str(error).split())}"
+    words = "; ".join(" ".join(str(each.message).split()) for each in told)
+    return gpus, f"torch sees no GPU either{f' ({words})' if words else ''}"
+
+
+def _seen_by_torch(index: int) -> Device:
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    capability = (int(properties.major), int(properties.minor))
+    return Device("cuda", str(properties.name), index, capability, uuid_of_torch(properties))
+
+
+def uuid_of_torch(properties: Any) -> str:
+    """NVML's spelling of the UUID in torch's properties of a device; empty where torch has none.
+
+    CUDA gives a slice's UUID without saying that it is one.
+    """
+    bare = str(getattr(properties, "uuid", "")).removeprefix("GPU-").removeprefix("MIG-")
+    if not bare:
+        return ""
+    try:
+        slices = [each.uuid for each in Nvml().slices]
+    except (ImportError, NvmlError):
+        slices = []
+    return f"MIG-{bare}" if f"MIG-{bare}" in slices else f"GPU-{bare}"
 
 
 def multiprocessors(device: object) -> int:

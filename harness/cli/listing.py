@@ -8,8 +8,9 @@ from pagebench.harness.cli.options import (
     KernelFile,
     Names,
     SuiteName,
-    device_and_kernel,
+    add_kernel,
     print_json,
+    seen_device,
     wanted,
 )
 from pagebench.harness.show.text import plain
@@ -27,7 +28,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the suites, or the cells of one and whether they can run here."""
-    here = device_and_kernel(device, kernel)
+    add_kernel(kernel)
+    here = seen_device(device)
     if not names and not suite:
         _list_suites(here, as_json)
         return
@@ -55,7 +57,8 @@ def _list_suites(here: Device, as_json: bool) -> None:
         return
     rows = [(suite.name, str(len(suite.cells)), suite.question) for suite in SUITES]
     print(plain(("suite", "cells", "question"), rows))
-    print(f"\nkernels: {', '.join(kernel_names())}\ndevice: {here}")
+    why = f", because {here.why}" if here.why else ""
+    print(f"\nkernels: {', '.join(kernel_names())}\ndevice: {here}{why}")
 
 
 COMMANDS = (list_,)

@@ -14,6 +14,7 @@ from pagebench.harness.cli.options import (
     device_and_kernel,
     print_json,
     say,
+    seen_device,
 )
 from pagebench.harness.errors import UserError
 from pagebench.harness.show.text import plain
@@ -35,7 +36,7 @@ def doctor(
 
     if out and not speed:
         raise UserError("--out needs --speed")
-    here = device_and_kernel(device, None)
+    here = device_and_kernel(device, None) if speed else seen_device(device)
     if speed:
         _speed(here, out, as_json)
         return

@@ -43,6 +43,7 @@ from pagebench.harness.timing.options import (
     Options,
     default_options,
 )
+from pagebench.harness.timing.refuse import lacks_gpu
 from pagebench.harness.workers.sweep import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -56,7 +57,7 @@ from pagebench.harness.workers.sweep import (
     sweep,
 )
 from pagebench.harness.workers.worker import Pool
-from pagebench.kernels.device import Device
+from pagebench.kernels.device import NO_GPU, Device
 
 # --- run ------------------------------------------------------------------------------------------
 
@@ -108,7 +109,18 @@ def run(
     code = exit_code(timings)
     if code == EXIT_NOTHING:
         say(f"nothing was measured; the reasons are in {path}")
-    return code
+    return _without_gpu(todo, here, code) if device != "cpu" else code
+
+
+def _without_gpu(todo: Sequence[Job], here: Device, code: int) -> int:
+    """The exit code where the CPU was not asked for: cells that lack a GPU are said, and not 0."""
+    lacking = {job.cell for job in todo if lacks_gpu(job.cell, here, job.refused)}
+    if not lacking:
+        return code
+    why = here.why or NO_GPU
+    refused = f"{plural(len(lacking), 'cell')} refused for want of a GPU: {why}"
+    say(f"{refused}; --device cpu runs what the CPU can")
+    return code or EXIT_NOTHING
 
 
 def _options(here: Device, boundary: str) -> Options:

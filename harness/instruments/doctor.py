@@ -23,7 +23,7 @@ def examine(device: Device) -> dict[str, dict[str, Any]]:
     """Sections of findings, each a name and what was found, as plain data for text and JSON."""
     block = Monitor(device).block(0)
     return {
-        "device": {"device": str(device), **_flat(environment(device))},
+        "device": {"device": str(device), **_why(device), **_flat(environment(device))},
         "now": {
             "SM clock MHz": block.sm_mhz or "not read",
             "memory clock MHz": block.memory_mhz or "not read",
@@ -32,6 +32,10 @@ def examine(device: Device) -> dict[str, dict[str, Any]]:
         "kernels": {name: _verdict(name, device) for name in kernel_names()},
         "instruments": _instruments(device),
     }
+
+
+def _why(device: Device) -> dict[str, str]:
+    return {"no GPU": device.why} if device.why else {}
 
 
 def _flat(facts: Environment) -> dict[str, Any]:

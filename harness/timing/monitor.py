@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pagebench.harness.environment import nvml_reader
 from pagebench.harness.records.timing import Block
-from pagebench.kernels.device import Device, visible_handles
+from pagebench.kernels.device import Device
+from pagebench.kernels.nvml import NVML_CLOCK_MEM, NVML_CLOCK_SM, watched
 
 # Reasons, from nvml.h, why the SM clock is below the requested one.
 THROTTLE_BITS = {
@@ -22,27 +20,22 @@ class Monitor:
     """Reads clocks (MHz) and throttle reasons of one device; a CPU has neither."""
 
     def __init__(self, device: Device) -> None:
-        self._nvml: Any = None
-        if device.kind == "cuda":
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._nvml, self._handle = pynvml, visible_handles()[device.index]
+        self._seen = watched(device)
 
     @property
     def reads(self) -> bool:
         """Whether blocks hold more than their start."""
-        return self._nvml is not None
+        return self._seen is not None
 
     def block(self, start: int) -> Block:
         """The device's state now, for the block of samples from `start` on."""
-        if self._nvml is None:
+        if self._seen is None:
             return Block(start)
-        nvml, read = self._nvml, nvml_reader(self._nvml)
-        reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0
+        nvml, gpu = self._seen
+        reasons = nvml.read("nvmlDeviceGetCurrentClocksThrottleReasons", gpu.whole) or 0
         return Block(
             start,
-            read(nvml.nvmlDeviceGetClockInfo, self._handle, nvml.NVML_CLOCK_SM),
-            read(nvml.nvmlDeviceGetClockInfo, self._handle, nvml.NVML_CLOCK_MEM),
+            nvml.read("nvmlDeviceGetClockInfo", gpu.whole, NVML_CLOCK_SM),
+            nvml.read("nvmlDeviceGetClockInfo", gpu.whole, NVML_CLOCK_MEM),
             tuple(word for bit, word in THROTTLE_BITS.items() if reasons & bit),
         )

@@ -9,6 +9,11 @@ from pagebench.kernels.device import Device
 from pagebench.kernels.quiet import stdout_to_stderr
 from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 
+# GPUs of the last generations, asked about where none is.
+ELSEWHERE = tuple(
+    Device("cuda", "a GPU", 0, capability) for capability in ((9, 0), (10, 0), (12, 0), (8, 0))
+)
+
 
 def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None:
     """Why the cell cannot run on the device, before anything is allocated; None if it can.
@@ -36,6 +41,18 @@ def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
     except Exception as error:
         return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
     return of_kind("adapter", reason)
+
+
+def lacks_gpu(cell: Cell, device: Device, reason: Refusal | None) -> bool:
+    """Whether the cell was refused for that reason because the device is no GPU.
+
+    An adapter that gives no kind of reason is asked about GPUs that are not here.
+    """
+    if device.kind != "cpu" or reason is None:
+        return False
+    if reason.kind != "adapter":
+        return reason.kind == "device"
+    return any(refusal(cell, gpu) is None for gpu in ELSEWHERE)
 
 
 def refuse_memory(needed: int, device: Device) -> Refusal | None:
