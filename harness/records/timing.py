@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from statistics import median
 
 from msgspec import field
 
@@ -43,6 +44,9 @@ def check_status(status: str, reason: str | None, *, has_times: bool) -> None:
         raise ValueError(f"a {status} record must {'not ' if reason else ''}have a reason")
 
 
+ALLOWED_SHARE = 0.01  # of the span: events and cupti may differ by it and by the events' floor
+
+
 class Block(Part, frozen=True):
     """State of the device while the samples from `start` on were taken; None where unreadable.
 
@@ -76,6 +80,18 @@ class Samples(Part, frozen=True):
             raise ValueError("samples need at least one block")
         if not all(0 < time < inf for time in self.time_us):
             raise ValueError("every sample must be a positive, finite time")
+
+    @property
+    def gap_us(self) -> float | None:
+        """Median of events less span over the same calls; None where one clock alone was asked."""
+        if not self.events_us or self.events_floor_us is None:
+            return None
+        calls = zip(self.events_us, self.time_us, strict=False)
+        return median(events - span for events, span in calls)
+
+    def allowed_us(self, floor_us: float) -> float:
+        """By how much events with that floor may differ from this span."""
+        return floor_us + ALLOWED_SHARE * median(self.time_us)
 
 
 class Asked(Part, frozen=True, kw_only=True):

@@ -282,9 +282,8 @@ def _median(samples: Samples | None) -> str:
 def _gap(found: Mapping[str, Samples]) -> tuple[str, ...]:
     """Events minus the span, against a limit of the floor plus one per cent of the span."""
     events, cupti = found.get("events"), found.get("cupti")
-    if cupti and cupti.events_us and cupti.events_floor_us is not None:
-        gaps = np.subtract(cupti.events_us, cupti.time_us)
-        return _gap_cells(cupti.events_floor_us, float(np.median(gaps)), cupti, "the same calls")
+    if cupti and cupti.gap_us is not None and cupti.events_floor_us is not None:
+        return _gap_cells(cupti.events_floor_us, cupti.gap_us, cupti, "the same calls")
     if not (events and cupti):
         return ("",) * len(GAP_HEADINGS)
     gap = float(np.median(events.time_us) - np.median(cupti.time_us))
@@ -292,6 +291,6 @@ def _gap(found: Mapping[str, Samples]) -> tuple[str, ...]:
 
 
 def _gap_cells(floor_us: float, gap: float, span: Samples, on: str) -> tuple[str, ...]:
-    allowed = floor_us + 0.01 * float(np.median(span.time_us))
+    allowed = span.allowed_us(floor_us)
     inside = "yes" if abs(gap) <= allowed else "no"
     return (on, f"{floor_us:.2f}", f"{gap:.2f}", f"{allowed:.2f}", inside)

@@ -10,6 +10,7 @@ from typing import cast
 from pagebench.harness.errors import one_line
 from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.timing import Check, Layout, Predicted
+from pagebench.harness.timing.clocks.sampling import NotEnclosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,12 @@ class Failure(Exception):
 
 
 def failure_of(error: Exception, found: Findings) -> Failure:
-    """How a cell ended, with what was found before. Any error but a Failure is a crash."""
+    """How a cell ended, with what was found before. Any error but a Failure, or a call outside what
+    its clock brackets, is a crash."""
     if isinstance(error, Failure):
         return Failure(error.status, error.reason, error.findings.over(found))
-    return Failure("crashed", one_line(error), found)
+    status = "rejected" if isinstance(error, NotEnclosed) else "crashed"
+    return Failure(status, one_line(error), found)
 
 
 def recordable(resolved: Mapping[str, object]) -> Resolved:

@@ -51,6 +51,7 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
         samples = _timed(run, ready, options, session, progress)
         if options.boundary == "run":
             found = replace(found, check=ready.checker.after())
+        refuse_disagreement(samples)
         middle = interval(samples.time_us).median_us
         refuse_implausible(middle, samples.floor_us, from_dram(found, options), session)
         outcome: dict[str, Any] = {"status": "measured", "samples": samples}
@@ -149,6 +150,22 @@ def from_dram(found: Findings, options: Options) -> int | None:
     if options.l2 != "cold" or options.boundary != "run" or found.predicted is None:
         return None
     return found.predicted.distinct_kv_bytes
+
+
+def refuse_disagreement(samples: Samples) -> None:
+    """Failure where the span and the events of the same calls disagree: work on another stream, or
+    activity that was lost."""
+    if samples.gap_us is None or samples.events_floor_us is None:
+        return
+    allowed = samples.allowed_us(samples.events_floor_us)
+    if abs(samples.gap_us) > allowed:
+        span, events = (interval(us).median_us for us in (samples.time_us, samples.events_us))
+        raise Failure(
+            "rejected",
+            f"cupti saw {span:.2f} us where events saw {events:.2f} us of the same calls; "
+            f"{allowed:.2f} us are allowed: the call works on a stream that events do not enclose, "
+            "or activity was lost",
+        )
 
 
 def refuse_implausible(

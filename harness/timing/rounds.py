@@ -116,7 +116,8 @@ def _taken(
         sampling.warm_up(each.call.run, session.monitor, session.synchronise)
         each.checker.forget_output()
     clock = make_clock(options.clock, session.device.kind)
-    taken = _Taken(sampling.floor_us(clock), len(ready))
+    null = sampling.null_samples(clock)
+    taken = _Taken(sampling.floor_us(null), len(ready))
     ends = monotonic() + ROUNDS_S
     while len(taken.rounds) < ROUNDS:
         if len(taken.rounds) >= LEAST_ROUNDS and monotonic() > ends:
@@ -128,6 +129,9 @@ def _taken(
             taken.seen.append((at, _seen(session)))
         taken.rounds.append(tuple(round(sample.time_us, 3) for sample in samples))
         taken.samples += samples
+    for at in range(len(ready)):
+        mine = zip(taken.samples, taken.seen, strict=True)
+        sampling.refuse_late([sample for sample, (cell, _) in mine if cell == at], null)
     return taken
 
 

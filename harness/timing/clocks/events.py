@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 from pagebench.harness.timing.clocks.sampling import ClockError, Run, Sample
@@ -61,12 +62,16 @@ class EventClock:
         self._end.record()
         spin_outlasted_queueing = not self._begin.query()
         self._end.synchronize()
+        ended = perf_counter()
+        self._cuda.synchronize()
+        late_us = (perf_counter() - ended) * 1e6
         if not spin_outlasted_queueing:
             return None
         return Sample(
             self._begin.elapsed_time(self._end) * 1e3,
             spin_cycles=self._cycles,
             spin_us=self._spin.elapsed_time(self._begin) * 1e3,
+            late_us=late_us,
         )
 
     def _lengthen(self) -> None:

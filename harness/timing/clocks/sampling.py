@@ -22,11 +22,17 @@ CLOCKS = ("wall", "events", "graph", "cupti", "eager")
 L2_STATES = ("cold", "warm")
 BLOCK_S = 0.05  # the device's state is read at least this often
 FLOOR_SAMPLES = 21
+# Waiting for an idle device takes the host some microseconds, which vary by fewer than these.
+LATE_US, LATE_SHARE = 10.0, 0.01
 FLAT_CLOCK = 0.01  # the SM clock is flat when three readings agree this well
 
 
 class ClockError(RuntimeError):
     """The clock cannot give a time that it can vouch for."""
+
+
+class NotEnclosed(ClockError):
+    """The call works outside what the clock brackets: its time is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Sample:
     discarded: int = 0
     spin_cycles: int | None = None
     spin_us: float | None = None  # from the event before the spin to the one after it
+    late_us: float | None = None  # how long the device was busy after the end of the bracket
 
 
 class Monitor(Protocol):
@@ -81,7 +88,7 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
     ClockError where the clock cannot time the call.
     """
     null = null_samples(clock)
-    floor, events_floor = _median_us(null) or 0.0, _median_us(null, "events_us")
+    floor, events_floor = floor_us(null), _median_us(null, "events_us")
     taken: list[Sample] = []
     blocks: list[Block] = []
     started = block_ends = time.perf_counter()
@@ -90,6 +97,7 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
             blocks.append(monitor.block(len(taken)))
             block_ends = time.perf_counter() + BLOCK_S
         taken.append(clock.sample(run, prepare))
+    refuse_late(taken, null)
     return Samples(
         time_us=tuple(round(sample.time_us, 3) for sample in taken),
         floor_us=round(floor, 3),
@@ -136,9 +144,24 @@ def _stopped(taken: list[Sample], rule: Rule, elapsed_s: float) -> str | None:
     return "time" if taken and elapsed_s >= rule.seconds else None
 
 
-def floor_us(clock: Clock) -> float:
-    """Median time of a null call in microseconds: what the clock reads with nothing to time."""
-    return _median_us(null_samples(clock)) or 0.0
+def refuse_late(taken: list[Sample], null: list[Sample]) -> None:
+    """NotEnclosed where the device stays busy after the bracket, and after a null call does not."""
+    if taken[-1].events_us is not None:
+        return  # the span of the same calls says more
+    late, usual = _median_us(taken, "late_us"), _median_us(null, "late_us")
+    time_us = _median_us(taken)
+    if late is None or usual is None or time_us is None:
+        return
+    if late - usual > max(LATE_US, LATE_SHARE * time_us):
+        raise NotEnclosed(
+            f"the device worked for {late - usual:.0f} us after the end of a bracket of "
+            f"{time_us:.2f} us: the call works on a stream that the clock does not enclose"
+        )
+
+
+def floor_us(null: list[Sample]) -> float:
+    """Median time of null calls in microseconds: what the clock reads with nothing to time."""
+    return _median_us(null) or 0.0
 
 
 def null_samples(clock: Clock) -> list[Sample]:

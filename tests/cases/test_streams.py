@@ -1,0 +1,74 @@
+"""Work on another stream: what the clock does not enclose has no time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fakes import ROOT
+from pagebench.harness.records.timing import ALLOWED_SHARE, Block, Samples
+from pagebench.harness.timing.clocks.sampling import NotEnclosed, Sample, refuse_late
+from pagebench.harness.timing.findings import NOTHING, Failure, failure_of
+from pagebench.harness.timing.measure import refuse_disagreement
+
+SAME_CALLS = Samples((31.0,) * 9, 1.5, (Block(0),), "samples", events_us=(32.0,) * 9,
+                     events_floor_us=2.5)  # fmt: skip
+
+
+def test_a_span_that_events_do_not_enclose_has_no_time() -> None:
+    """3acd176 kept a record of 31 us by cupti and 5 us by events side by side."""
+    with pytest.raises(Failure) as refused:
+        refuse_disagreement(replace(SAME_CALLS, events_us=(5.0,) * 9))
+    assert refused.value.status == "rejected"
+    assert "31.00 us where events saw 5.00 us" in refused.value.reason
+    assert "2.81 us are allowed" in refused.value.reason
+
+
+@pytest.mark.parametrize("events_us", [28.2, 31.0, 33.8])
+def test_what_is_allowed_keeps_its_time(events_us: float) -> None:
+    """Or every cell would be refused: the floor and 1 % of the span, up or down."""
+    refuse_disagreement(replace(SAME_CALLS, events_us=(events_us,) * 9))
+
+
+@pytest.mark.parametrize("events_us", [28.1, 33.9])
+def test_what_is_more_than_allowed_does_not(events_us: float) -> None:
+    """Lost activity too: events that saw more than cupti did."""
+    with pytest.raises(Failure):
+        refuse_disagreement(replace(SAME_CALLS, events_us=(events_us,) * 9))
+
+
+def test_one_clock_alone_disagrees_with_nothing() -> None:
+    refuse_disagreement(replace(SAME_CALLS, events_us=(), events_floor_us=None))
+
+
+def test_what_is_allowed_is_what_the_docs_say() -> None:
+    text = (ROOT / "docs" / "measuring.md").read_text()
+    (share,) = re.findall(
+        r"`allowed us` is the events clock's floor plus (\d+) % of the span", text
+    )
+    assert int(share) / 100 == ALLOWED_SHARE
+
+
+def after(*late_us: float | None, **fields: Any) -> list[Sample]:
+    return [Sample(5.0, late_us=late, **fields) for late in late_us]
+
+
+def test_a_device_that_is_busy_after_the_bracket_refutes_the_time() -> None:
+    """3acd176 timed 5 us by events and never asked what the device did afterwards."""
+    with pytest.raises(NotEnclosed, match="worked for 26 us after the end of a bracket of 5.00"):
+        refuse_late(after(32, 32, 31, 32, 400), after(6, 6, 7))
+    ended = failure_of(NotEnclosed("late"), NOTHING)
+    assert (ended.status, ended.reason) == ("rejected", "NotEnclosed: late")
+
+
+@pytest.mark.parametrize("late", [(6, 6, 7), (9, 8, 15), (6, 6, 900)])
+def test_a_slow_host_now_and_then_refutes_nothing(late: tuple[float, ...]) -> None:
+    refuse_late(after(*late), after(6, 6, 7))
+
+
+def test_clocks_that_do_not_ask_are_not_judged() -> None:
+    refuse_late(after(None, None), after(None))
+    refuse_late(after(900, 900, events_us=5.0), after(6, 6))  # cupti's span decides
