@@ -136,7 +136,7 @@ class FakeCuda:
 
 
 def test_an_event_sample_is_prepared_drained_spun_and_bracketed_in_that_order() -> None:
-    cuda, timed = FakeCuda(host_cycles=1), ["event", "call", "event", "wait"]
+    cuda, timed = FakeCuda(host_cycles=1), ["event", "call", "event", "wait", "drain"]
     clock = EventClock(cuda)
     sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
     assert cuda.log == ["flush", "drain", "spin", "event", "spin", *timed]
@@ -193,7 +193,8 @@ def test_cupti_gives_the_span_the_sum_the_symbols_and_the_events_of_the_same_cal
     sample = clock.sample(lambda: cuda.log.append("call"), lambda: cuda.log.append("flush"))
     assert (sample.time_us, sample.sum_us, sample.events_us) == (10.0, 9.5, 250.0)
     assert sample.kernels == ("decode<1>", "merge")
-    assert cuda.log == ["flush", "drain", "spin", "event", "spin", "event", "call", "event", "wait"]
+    timed = ["event", "call", "event", "wait", "drain"]
+    assert cuda.log == ["flush", "drain", "spin", "event", "spin", *timed]
 
 
 def test_a_watched_call_whose_spin_ended_early_is_traced_anew() -> None:
