@@ -21,6 +21,7 @@ from pagebench.harness.cli.options import (
     chosen,
     device_and_kernel,
     print_json,
+    put,
     refuse_named,
     results_path,
     say,
@@ -32,6 +33,7 @@ from pagebench.harness.counting.profile import Request, profile_single_pass
 from pagebench.harness.counting.profile import profile as profile_passes
 from pagebench.harness.counting.trust import without_distrusted
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import shell
 from pagebench.harness.instruments.audit import audit_flush
 from pagebench.harness.records import store
 from pagebench.harness.records.counters import Counters
@@ -98,8 +100,7 @@ def _words(names: Sequence[str] | None, suite: str | None) -> list[str]:
 
 
 def _renamed(option: str, *words: object) -> UserError:
-    command = " ".join(map(str, words))
-    return UserError(f"profile {option} is now: pagebench {command}")
+    return UserError(f"profile {option} is now: {shell('pagebench', *words)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,8 @@ def _countable(names: list[str] | None, suite: str | None, here: Device) -> tupl
         reason = next(iter(refused.values()))
         raise UserError(f"none of {len(asked.cells)} cells can run here: {reason}")
     if refused:
-        shown = " ".join(_words(names, suite))
-        say(
-            f"{len(refused)} of {len(asked.cells)} cells cannot run here; `pagebench list {shown}` "
-            "says why"
-        )
+        command = shell("pagebench", "list", *_words(names, suite))
+        say(f"{len(refused)} of {len(asked.cells)} cells cannot run here; `{command}` says why")
     return tuple(cell for cell in asked.cells if cell not in refused)
 
 
@@ -159,8 +157,8 @@ def _print_counters(records: Sequence[Counters], path: Path, as_json: bool) -> N
         print_json(map(counters_json, records))
         return
     for record in records:
-        print(counters_card(record), end="\n\n")
-    print(f"{plural(len(records), 'record')} in {path}")
+        put(counters_card(record), end="\n\n")
+    put(f"{plural(len(records), 'record')} in {path}")
 
 
 # --- import ---------------------------------------------------------------------------------------
@@ -202,11 +200,11 @@ def audit(
         print_json(map(audit_json, audits))
     else:
         for each in audits:
-            print(
+            put(
                 f"{each.cell}: DRAM reads {each.cold_over_distinct:.1%} of the distinct bytes "
                 f"after the flush, {each.warm_over_distinct:.1%} without it"
             )
-        print(f"{plural(len(audits), 'record')} in {path}")
+        put(f"{plural(len(audits), 'record')} in {path}")
     left = [each.cell for each in audits if not each.is_flushed]
     for cell in left:
         say(f"{cell}: the flush does not evict it from L2")
@@ -227,9 +225,9 @@ def print_counted(
     rows = [counters_row(record, timings) for record in records]
     if markdown:
         environments = (record.environment for record in records)
-        print(under_environments(environments, COUNTER_HEADINGS, rows))
+        put(under_environments(environments, COUNTER_HEADINGS, rows))
     else:
-        print(plain(COUNTER_HEADINGS, rows))
+        put(plain(COUNTER_HEADINGS, rows))
 
 
 COMMANDS = (profile, import_, audit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from pagebench.harness.cli.options import (
     add_kernel,
     device_and_kernel,
     print_json,
+    put,
     results_path,
     say,
 )
@@ -55,7 +55,7 @@ def calibrate(
     else:
         _print_calibration(found)
         for name, is_seen in sees.items():
-            print(f"{name}: {'counted' if is_seen else 'not counted'}")
+            put(f"{name}: {'counted' if is_seen else 'not counted'}")
     for line in calibration_lines(found):
         say(f"disagrees: {line}")
     return int(bool(found.disagreements))
@@ -68,7 +68,7 @@ def _print_calibration(found: Calibration) -> None:
         (kernel, *(f"{seen[name][0]:,.0f}" for name in names))
         for kernel, seen in found.seen.items()
     ]
-    print(plain(("kernel", *names), rows))
+    put(plain(("kernel", *names), rows))
 
 
 def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> None:
@@ -79,8 +79,8 @@ def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
     if as_json:
         print_json([ceilings_json(found)])
         return
-    print(plain(CEILING_HEADINGS, ceiling_rows(found)))
-    print(f"1 record in {path}")
+    put(plain(CEILING_HEADINGS, ceiling_rows(found)))
+    put(f"1 record in {path}")
 
 
 def show(
@@ -100,7 +100,10 @@ def show(
     found = read_files(files)
     card = joined(Cell.parse(name).name, files, found)
     other = contrast(card, joined(Cell.parse(against).name, files, found)) if against else None
-    print(json.dumps(card_json(card, other)) if as_json else joined_card(card, other))
+    if as_json:
+        print_json([card_json(card, other)])
+    else:
+        put(joined_card(card, other))
 
 
 COMMANDS = (calibrate, ceilings, show)

@@ -18,6 +18,7 @@ from pagebench.harness.cli.options import (
     Out,
     device_and_kernel,
     print_json,
+    put,
     refuse_named,
     results_path,
     say,
@@ -78,7 +79,7 @@ def judge(
         if as_json:
             print_json(map(machine.contrast_json, CONTRASTS))
         else:
-            print(contrast_table(CONTRASTS))
+            put(contrast_table(CONTRASTS))
         return EXIT_DONE
     here = device_and_kernel(device, kernel)
     contrasts = find_contrasts(names)
@@ -92,7 +93,7 @@ def judge(
     if as_json:
         print_json(map(machine.verdict_json, verdicts))
     for verdict in () if as_json else verdicts:
-        print(fold(f"{sentences.headline(verdict)}: {' against '.join(verdict.cells)}", 2))
+        put(fold(f"{sentences.headline(verdict)}: {' against '.join(verdict.cells)}", 2))
         print_reasons(sentences.verdict_lines(verdict))
     say(f"{plural(len(verdicts), 'verdict')} in {path}, after the processes behind")
     return _exit_code(verdicts)
@@ -141,7 +142,7 @@ def dose(
         if as_json:
             print_json(map(machine.ladder_json, LADDERS))
         else:
-            print(ladder_table(LADDERS))
+            put(ladder_table(LADDERS))
         return
     here = device_and_kernel(device, kernel)
     ladders = find_ladders(names)
@@ -155,7 +156,7 @@ def dose(
         print_json(map(machine.dose_json, doses))
         return
     for each in doses:
-        print(dose_table(each))
+        put(dose_table(each))
         print_reasons(sentences.dose_lines(each))
 
 
@@ -210,7 +211,7 @@ def attack(
     if as_json:
         print_json([machine.attack_json(found)])
         return
-    print(fold(f"{found.word}: {' against '.join(found.cells)}", 2))
+    put(fold(f"{found.word}: {' against '.join(found.cells)}", 2))
     print_reasons(sentences.attack_lines(found))
 
 
@@ -230,7 +231,7 @@ def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
     if as_json:
         print_json([machine.planted_json(planted)])
     else:
-        print(planted_table(planted))
+        put(planted_table(planted))
     return EXIT_DONE if planted.found_all else EXIT_FAILED
 
 
@@ -240,7 +241,7 @@ def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
 def print_reasons(lines: Iterable[str]) -> None:
     """Print the lines, indented and folded to the width of a terminal; unfolded elsewhere."""
     for line in lines:
-        print(fold(f"  {line}", 4))
+        put(fold(f"  {line}", 4))
 
 
 def _options(

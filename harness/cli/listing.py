@@ -10,6 +10,7 @@ from pagebench.harness.cli.options import (
     SuiteName,
     add_kernel,
     print_json,
+    put,
     seen_device,
     wanted,
 )
@@ -43,9 +44,9 @@ def list_(
         )
         return
     if suite:
-        print(f"{suite}: {find_suite(suite).question}")
+        put(f"{suite}: {find_suite(suite).question}")
     rows = [(name, reason or "runs") for name, reason in reasons.items()]
-    print(plain(("cell", f"on {here.name}"), rows))
+    put(plain(("cell", f"on {here.name}"), rows))
 
 
 def _list_suites(here: Device, as_json: bool) -> None:
@@ -56,9 +57,9 @@ def _list_suites(here: Device, as_json: bool) -> None:
         )
         return
     rows = [(suite.name, str(len(suite.cells)), suite.question) for suite in SUITES]
-    print(plain(("suite", "cells", "question"), rows))
+    put(plain(("suite", "cells", "question"), rows))
     why = f", because {here.why}" if here.why else ""
-    print(f"\nkernels: {', '.join(kernel_names())}\ndevice: {here}{why}")
+    put(f"\nkernels: {', '.join(kernel_names())}\ndevice: {here}{why}")
 
 
 COMMANDS = (list_,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from pagebench.harness.cli.options import (
     DeviceName,
     device_and_kernel,
     print_json,
+    put,
     say,
     seen_device,
 )
@@ -42,12 +42,12 @@ def doctor(
         return
     findings = examine(here)
     if as_json:
-        print(json.dumps(findings))
+        print_json([findings])
         return
     for heading, found in findings.items():
         rows = [(f"  {name}", str(value)) for name, value in found.items()]
-        print(heading)
-        print(plain(("", ""), rows).lstrip("\n"))
+        put(heading)
+        put(plain(("", ""), rows).lstrip("\n"))
 
 
 def _speed(here: Device, out: Path | None, as_json: bool) -> None:
@@ -65,7 +65,7 @@ def _speed(here: Device, out: Path | None, as_json: bool) -> None:
         if as_json:
             print_json([speed_json(found)])
     if not as_json:
-        print(plain(("the suite itself", "seconds", "limit", ""), rows))
+        put(plain(("the suite itself", "seconds", "limit", ""), rows))
 
 
 COMMANDS = (doctor,)

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import visible
 
 # A command's file is loaded when the command is used, so `list` loads nothing else.
 ROOMS = {
@@ -134,7 +135,7 @@ def _wording(error: Exception) -> str:
 
 
 def _complain(line: str) -> int:
-    print(line, file=sys.stderr)
+    print(visible(line), file=sys.stderr)
     return EXIT_USAGE
 
 
@@ -149,7 +150,7 @@ def _tell_bug() -> int:
     """Print the traceback of the error that is being handled; returns its exit code."""
     import traceback
 
-    traceback.print_exc()
+    print(visible(traceback.format_exc(), keep="\n"), end="", file=sys.stderr)
     return EXIT_BUG
 
 

@@ -13,6 +13,7 @@ import typer
 
 from pagebench.harness.cell import MUST, Cell, matches, read_words
 from pagebench.harness.errors import UserError, as_user_error
+from pagebench.harness.escape import visible
 from pagebench.harness.suites import SUITES, find_suite
 from pagebench.harness.timing.options import BOUNDARIES, Options
 from pagebench.harness.timing.refuse import refusal
@@ -136,12 +137,17 @@ def results_path(out: Path | None) -> Path:
 # --- Printing -------------------------------------------------------------------------------------
 
 
+def put(text: object = "", end: str = "\n", *, flush: bool = False) -> None:
+    """Print lines on stdout: every text of a command goes this way. Hidden characters are shown."""
+    print(visible(str(text), keep="\n"), end=end, flush=flush)
+
+
 def say(text: str) -> None:
     """Print a line on stderr, apart from the results."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def print_json(lines: Iterable[dict[str, Any]]) -> None:
     """Print JSON, one object a line."""
     for line in lines:
-        print(json.dumps(line))
+        put(json.dumps(line).replace("\x7f", "\\u007f"), flush=True)  # json escapes the others

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pagebench.harness.cli.options import AsJson, print_json
+from pagebench.harness.cli.options import AsJson, print_json, put
 from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.counters import Counters
@@ -76,7 +76,7 @@ def _print_grouped(timings: Sequence[Timing], repeats: bool, markdown: bool) -> 
     if markdown:
         _print_markdown(timings, headings, rows)
     else:
-        print(plain(headings, rows))
+        put(plain(headings, rows))
 
 
 def _repeats(timings: Sequence[Timing]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
@@ -91,15 +91,15 @@ def _print_markdown(
 ) -> None:
     """Print a Markdown table under the environments it was measured in."""
     environments = (timing.environment for timing in timings if timing.samples)
-    print(under_environments(environments, headings, rows))
+    put(under_environments(environments, headings, rows))
 
 
 def print_table(timings: Sequence[Timing]) -> None:
     """Each record's command with its numbers below on a terminal; elsewhere one uncut line."""
     if sys.stdout.isatty() and len(timings) <= MOST_RICH_ROWS:
-        print(tables.tall(map(tables.row, timings)))
+        put(tables.tall(map(tables.row, timings)))
     else:
-        print(plain_table(timings))
+        put(plain_table(timings))
 
 
 def plain_table(timings: Sequence[Timing]) -> str:

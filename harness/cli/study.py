@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pagebench.harness.cli.options import DeviceName, device_and_kernel, say
+from pagebench.harness.cli.options import DeviceName, device_and_kernel, put, say
 from pagebench.harness.errors import UserError
 from pagebench.harness.workers.sweep import default_path
 
@@ -44,7 +44,7 @@ def study(
             raise  # one of our own modules, which nobody can install
         raise UserError(f"drawing needs {error.name}: install it, or draw elsewhere") from error
     for path in written:
-        print(path)
+        put(path)
 
 
 def _measured(device: str, out: Path) -> Path:
@@ -53,7 +53,7 @@ def _measured(device: str, out: Path) -> Path:
 
     path = out / f"{default_path().stem}_study.jsonl"
     measure_study(device_and_kernel(device, None), path, say)
-    print(path)
+    put(path)
     return path
 
 

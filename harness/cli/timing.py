@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from pagebench.harness.cli.options import (
     chosen,
     device_and_kernel,
     print_json,
+    put,
     refuse_named,
     results_path,
     say,
@@ -33,6 +33,7 @@ from pagebench.harness.cli.options import (
 from pagebench.harness.cli.report import print_table
 from pagebench.harness.environment import commit
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import shell, visible
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.show.text import plural
 from pagebench.harness.suites import find_suite
@@ -105,7 +106,7 @@ def run(
         print_json(map(timing_json, timings))
     else:
         print_table(timings)
-        print(f"\n{plural(len(timings), 'record')} in {path}")
+        put(f"\n{plural(len(timings), 'record')} in {path}")
     code = exit_code(timings)
     if code == EXIT_NOTHING:
         say(f"nothing was measured; the reasons are in {path}")
@@ -166,7 +167,8 @@ def _swept(todo: Sequence[Job], path: Path, here: Device) -> list[Timing]:
                     show(f"{timing.cell}: {timing.status}: {timing.reason}", keep=True)
         except KeyboardInterrupt:
             done = f"stopped; {plural(len(timings), 'new record')} in {path}"
-            show(f"{done}; continue with --resume --out {path}", keep=True)
+            again = shell("--resume", "--out", path)
+            show(f"{done}; continue with {again}", keep=True)
             raise
     return timings
 
@@ -196,9 +198,9 @@ def _progress() -> Iterator[_Show]:
 
         def show(text: str, keep: bool = False) -> None:
             if keep:
-                console.print(text, markup=False, highlight=False)
+                console.print(visible(text), markup=False, highlight=False)
             else:
-                status.update(text.replace("[", "\\["))
+                status.update(visible(text).replace("[", "\\["))
 
         yield show
 
@@ -239,7 +241,7 @@ def once(
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     refuse_named(cells, here, default_options(here))
     for called in call_once(cells, here, launches, l2):
-        print(json.dumps(msgspec.to_builtins(called)), flush=True)
+        print_json([msgspec.to_builtins(called)])
         if called.reason and not keep_going:
             say(f"{called.status}: {called.cell}: {called.reason}")
             return EXIT_NOTHING if called.status == "refused" else EXIT_FAILED

@@ -11,7 +11,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.counters import Counters, Kernel
-from pagebench.harness.records.store import StoreError, check_writable, file_errors, make_folder_of
+from pagebench.harness.records.store import StoreError, check_writable, part_of, write_whole
 from pagebench.profiles.metrics import METRICS
 
 BASELINE_SCHEMA = 1
@@ -74,31 +74,13 @@ def save(path: Path, records: Iterable[Counters]) -> int:
     if not any(counts.values()):
         raise UserError(f"{path}: not written: no counter had the same value in two launches")
     text = json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n"
-    _write_whole(path, text)
+    write_whole(path, text)
     return len(counts)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write all or nothing, so that a full disk does not destroy the old baseline."""
-    make_folder_of(path)
-    part = _part(path)
-    with file_errors(path):
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(path.resolve())
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def _part(path: Path) -> Path:
-    """The temporary file that then replaces the baseline; a symbolic link is kept."""
-    path = path.resolve()
-    return path.with_name(f"{path.name}.part")
 
 
 def check_place(path: Path) -> None:
     """UserError where a baseline cannot be written there; called before anything is counted."""
-    for each in (path, _part(path)):
+    for each in (path, part_of(path)):
         check_writable(each)
 
 

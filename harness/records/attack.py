@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
+from pagebench.harness.records.base import (
+    IDENTITY,
+    CellName,
+    Json,
+    Part,
+    Record,
+    Upgrade,
+    as_it_was,
+)
 from pagebench.harness.records.dose import Step
 from pagebench.harness.records.verdict import OLD_ERROR, Change
 
@@ -20,7 +28,7 @@ class ExtraWork(Part, frozen=True):
 class Variant(Part, frozen=True, kw_only=True):
     """The effect of B over A in one variant, as a ratio and in microseconds."""
 
-    cells: tuple[str, str]
+    cells: tuple[CellName, CellName]
     time: Change
     delta: Step
     work: ExtraWork
@@ -30,7 +38,7 @@ class Attack(Record, frozen=True, kw_only=True, tag="attack"):
     """`how` is context or kernel. `cells` is the given pair; `variants` includes it."""
 
     how: str
-    cells: tuple[str, str]
+    cells: tuple[CellName, CellName]
     word: str
     variants: tuple[Variant, ...]
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
+from pagebench.harness.records.base import (
+    IDENTITY,
+    CellName,
+    Json,
+    Part,
+    Record,
+    Upgrade,
+    as_it_was,
+)
 from pagebench.harness.records.counters import How
 
 LEAST_COLD = 0.98  # share of the distinct bytes that must come from DRAM after a flush
@@ -18,7 +26,7 @@ class DramRead(Part, frozen=True, kw_only=True):
 class Audit(Record, frozen=True, kw_only=True, tag="audit"):
     """DRAM bytes of one cell beside its distinct bytes."""
 
-    cell: str
+    cell: CellName
     distinct_kv_bytes: int
     dram_read_bytes: DramRead
     how: How

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pagebench.harness.environment import Environment
 
@@ -15,6 +15,10 @@ Json = dict[str, Any]  # a JSON object before it has a type
 
 # What an adapter says that a call resolved to; the keys are the adapter's own.
 Resolved = Mapping[str, str | int | float | bool]
+
+
+# A kernel and words, as any cell's name: nothing a shell or a terminal would take for more.
+CellName = Annotated[str, Meta(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$(?!\n)", max_length=400)]
 
 
 class Part(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -54,6 +54,7 @@ KINDS = {
     "planted": Kind(planted.Planted, planted.UPGRADES),
     "speed": Kind(speed.Speed, speed.UPGRADES),
 }
+MOST_SHOWN = 60  # characters of what a file says, in a message about it
 OLD_NAMES = {"group": "rounds"}
 
 
@@ -71,6 +72,49 @@ def kind_name(record: Record) -> str:
 def called(name: str) -> str:
     """`a timing record`, `an attack record`."""
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name} record"
+
+
+# --- Reading JSON ---------------------------------------------------------------------------------
+
+MOST_DEPTH = 50  # of objects in each other; no record comes near
+MOST = 2**63  # a count beyond it is no count
+
+
+def decode(line: str) -> Any:
+    """JSON without names given twice, NaN, and numbers out of range; ValueError says which."""
+    try:
+        value = json.loads(line, object_pairs_hook=_once, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("not a JSON record: it is nested too deep") from None
+    _check_numbers(value, "$", 0)
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field `{twice[:MOST_SHOWN]}` stands there twice")
+    return found
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def _check_numbers(value: Any, path: str, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise ValueError("not a JSON record: it is nested too deep")
+    if isinstance(value, dict):
+        for name, field in value.items():
+            _check_numbers(field, f"{path}.{name[:MOST_SHOWN]}", depth + 1)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            if not isinstance(item, float) or not -MOST < item < MOST:
+                _check_numbers(item, f"{path}[{number}]", depth + 1)
+    elif isinstance(value, int | float) and not -MOST < value < MOST:
+        raise ValueError(f"a number out of range - at `{path}`")
 
 
 def to_json(record: Record) -> Json:
@@ -95,18 +139,53 @@ def from_json(value: Json) -> Record:
     schema = value.get("schema")
     if type(schema) is not int or not 1 <= schema <= kind.schema:
         raise ValueError(
-            f"{called(name)} of schema {schema}; this pagebench reads 1 to {kind.schema}"
+            f"{called(name)} of schema {str(schema)[:MOST_SHOWN]}; this pagebench reads 1 to "
+            f"{kind.schema}"
         )
     try:
         return msgspec.convert(_upgraded(value, schema, kind), kind.record, str_keys=True)
     except KeyError as error:  # an upgrade met what is not there, or has another type
         raise ValueError(f"{called(name)} of schema {schema} lacks {error}") from error
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise ValueError(
-            f"{called(name)} of schema {schema} is damaged: a field has the wrong type"
+            f"{called(name)} of schema {schema} is damaged: a field has the wrong type - "
+            f"at `{_culprit(value, schema, kind)}`"
         ) from error
     except ValueError as error:
-        raise ValueError(f"{called(name)}: {error}") from error
+        at = "" if "at `$" in str(error) else f" - at `{_culprit(value, schema, kind)}`"
+        raise ValueError(f"{called(name)}: {error}{at}") from error
+
+
+class _Watched(dict[str, Any]):
+    """An object that notes in `log` the path of each field that an upgrade asks for."""
+
+    def __init__(self, fields: Json, path: str, log: list[str]) -> None:
+        super().__init__(fields)
+        self._path, self._log = path, log
+
+    def __getitem__(self, name: str) -> Any:
+        self._log.append(f"{self._path}.{name}")
+        return self._watch(super().__getitem__(name), self._log[-1])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if self.keys() & {name} else default
+
+    def _watch(self, value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            return _Watched(value, path, self._log)
+        if isinstance(value, list):
+            return [self._watch(item, f"{path}[{n}]") for n, item in enumerate(value)]
+        return value
+
+
+def _culprit(value: Json, schema: int, kind: Kind) -> str:
+    """The path of the field at which the upgrades stop."""
+    log: list[str] = ["$"]
+    try:
+        _upgraded(_Watched(value, "$", log), schema, kind)
+    except (TypeError, AttributeError, LookupError, ArithmeticError, ValueError):
+        return log[-1]
+    return "$"
 
 
 def _upgraded(value: Json, schema: int, kind: Kind) -> Json:

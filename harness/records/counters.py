@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pagebench.harness.axes import Axes
 from pagebench.harness.records.base import (
     IDENTITY,
+    CellName,
     Json,
     Part,
     PredictedWork,
@@ -89,7 +90,7 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
     `predicted` is the prediction made when it was counted; `counting.predict.anew` gives today's.
     """
 
-    cell: str
+    cell: CellName
     axes: Axes
     predicted: PredictedCounters
     kernels: tuple[Kernel, ...]

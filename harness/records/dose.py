@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
+from pagebench.harness.records.base import (
+    IDENTITY,
+    CellName,
+    Json,
+    Part,
+    Record,
+    Upgrade,
+    as_it_was,
+)
 from pagebench.harness.records.caveats import TimingCaveat
 from pagebench.harness.records.old_sentences import timing_caveats
 
@@ -38,7 +46,7 @@ class Dose(Record, frozen=True, kw_only=True, tag="dose"):
 
     regime: str
     knob: str
-    cells: tuple[str, ...]
+    cells: tuple[CellName, ...]
     values: tuple[str, ...]
     processes: int
     times: tuple[Spread, ...]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade, as_it_was
+from pagebench.harness.records.base import (
+    IDENTITY,
+    CellName,
+    Json,
+    Part,
+    Record,
+    Upgrade,
+    as_it_was,
+)
 
 
 class PlantedWord(Part, frozen=True, tag_field="instrument", tag="verdict"):
     """The word that a verdict must have, and the one it had."""
 
-    cell: str
+    cell: CellName
     planted: str
     found: str
 
@@ -20,7 +28,7 @@ class PlantedWord(Part, frozen=True, tag_field="instrument", tag="verdict"):
 class PlantedLoads(Part, frozen=True, tag_field="instrument", tag="ldg"):
     """LDG that were planted, and how many more the counter shows; None where unknown."""
 
-    cell: str
+    cell: CellName
     planted: int | None = None
     found: int | None = None
 
@@ -32,7 +40,7 @@ class PlantedLoads(Part, frozen=True, tag_field="instrument", tag="ldg"):
 class PlantedWait(Part, frozen=True, tag_field="instrument", tag="time_us"):
     """Microseconds that were planted, and how many more the clock shows, with the interval."""
 
-    cell: str
+    cell: CellName
     planted: float
     found: float
     low: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagebench.harness.records.base import (
     IDENTITY,
+    CellName,
     Json,
     Part,
     Record,
@@ -29,7 +30,7 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     process ended before. Early records have no `sides`.
     """
 
-    cells: tuple[str, ...]
+    cells: tuple[CellName, ...]
     clock: str
     l2: str
     process: int

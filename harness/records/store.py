@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,15 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import visible
 from pagebench.harness.records import codec
 from pagebench.harness.records.base import Record
 from pagebench.harness.records.timing import Timing
 
 STARTS = ('{"cell":', '{"kind":')  # how a line of ours begins, also when a kill cut it off
+LONGEST_WORD = len("false") + 1  # of JSON, with what it was in
 SomeRecord = TypeVar("SomeRecord", bound=Record)
 
 
@@ -68,6 +70,30 @@ def make_folder_of(path: Path) -> None:
         if isinstance(error.__cause__, FileExistsError):  # the system says only `File exists`
             raise StoreError(f"{path}: {os.strerror(errno.ENOTDIR)}") from error
         raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file beside its place and move it there, so that a full disk leaves the old one.
+
+    A symbolic link is kept. StoreError where that fails.
+    """
+    make_folder_of(path)
+    part = part_of(path)
+    with file_errors(path):
+        try:
+            with part.open("w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path.resolve())
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def part_of(path: Path) -> Path:
+    """The temporary file that then replaces `path`."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}.part")
 
 
 def _dated(record: Record) -> Record:
@@ -136,7 +162,7 @@ def read(paths: Iterable[Path], *kinds: type[Record]) -> Stored:
     """Records of those kinds, or of all; each file is opened once. StoreError gives file and line.
 
     Other kinds, and kinds not known here, are skipped. A line that is not JSON is an error, unless
-    it begins as ours do: then a kill cut it off, and it is skipped.
+    it begins as ours do and only lacks its end: then a kill cut it off, which is said on stderr.
     """
     wanted = tuple(name for name, kind in codec.KINDS.items() if not kinds or kind.record in kinds)
     found: list[tuple[Path, Record]] = []
@@ -173,26 +199,25 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _object(line: str, where: str) -> dict[str, Any] | None:
+    """The line as an object; None, after saying so, where a kill cut it off."""
     try:
-        value = msgspec.json.decode(line)
-    except (ValueError, RecursionError):
-        if _is_json_but_for_nan(line):
-            raise StoreError(f"{where}: NaN and Infinity are not JSON") from None
-        if _is_start_of_ours(line):
+        value = codec.decode(line)
+    except json.JSONDecodeError as error:
+        if _is_start_of_ours(line) and _is_cut_off(error):
+            print(visible(f"{where}: cut off, so it is left out"), file=sys.stderr, flush=True)
             return None
         raise StoreError(f"{where}: not a JSON record") from None
-    if not isinstance(value, dict) or "kind" not in value:
+    except ValueError as error:
+        raise StoreError(f"{where}: {error}") from None
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise StoreError(f"{where}: not a pagebench record")
     return value
 
 
-def _is_json_but_for_nan(line: str) -> bool:
-    """Whether the line is whole, so that no kill cut it off: json takes NaN, msgspec does not."""
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
+def _is_cut_off(error: json.JSONDecodeError) -> bool:
+    """Whether only the end is missing: what cannot be read is an open string or a last word."""
+    left = len(error.doc.rstrip()) - error.pos
+    return left < LONGEST_WORD or error.msg.startswith("Unterminated string")
 
 
 def _typed(value: dict[str, Any], where: str) -> Record:

@@ -10,6 +10,7 @@ from msgspec import field
 from pagebench.harness.axes import Axes
 from pagebench.harness.records.base import (
     IDENTITY,
+    CellName,
     Json,
     Part,
     PredictedWork,
@@ -145,7 +146,7 @@ class Timing(Record, frozen=True, tag="timing"):
     is a hash of the machine code that ran. `ceiling_gbps` is what was measured for as many bytes.
     """
 
-    cell: str
+    cell: CellName
     boundary: str
     clock: str
     l2: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import IDENTITY, Json, Part, Record, Upgrade
+from pagebench.harness.records.base import IDENTITY, CellName, Json, Part, Record, Upgrade
 from pagebench.harness.records.caveats import Caveat
 from pagebench.harness.records.old_sentences import caveats_of
 from pagebench.profiles.ceilings import CriticalPath
@@ -90,7 +90,7 @@ class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
 
     contrast: str
     knob: str
-    cells: tuple[str, str]
+    cells: tuple[CellName, CellName]
     word: str
     among: int
     predicts: str | None = None

@@ -12,6 +12,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.counting.predict import anew
 from pagebench.harness.environment import Environment
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import shell
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.judging.binds import path_of
 from pagebench.harness.records import store
@@ -91,8 +92,8 @@ def _nothing(cell: str, files: Sequence[Path]) -> str:
     more = f" and {len(files) - 2} more files" if len(files) > 3 else ""
     where = ", ".join(map(str, files[: 2 if more else 3])) or "runs/"
     return (
-        f"{cell}: no records in {where}{more}; `pagebench run {cell}` makes one, or name the "
-        "files that hold it"
+        f"{cell}: no records in {where}{more}; `{shell('pagebench', 'run', cell)}` makes one, or "
+        "name the files that hold it"
     )
 
 
@@ -145,8 +146,12 @@ def contrast(card: Card, other: Card) -> Against:
 
 def _counted(card: Card) -> Counters:
     if card.counters is None:
-        raise UserError(f"{card.cell}: no counters; make ncu CELL={card.cell}")
+        raise UserError(f"{card.cell}: no counters; {_counting(card)}")
     return card.counters
+
+
+def _counting(card: Card) -> str:
+    return shell("make", "ncu", f"CELL={card.cell}")
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -159,7 +164,7 @@ def joined_card(card: Card, against: Against | None = None) -> str:
     if card.counters:
         table = counters_card(card.counters).partition("\n")[2]
     else:
-        table = f"  no counters: make ncu CELL={card.cell}"
+        table = f"  no counters: {_counting(card)}"
     return "\n".join([card.cell, *_folded(above), table, *_folded(below)])
 
 
@@ -195,7 +200,7 @@ def _counted_where(card: Card) -> list[str]:
 def _timing_lines(card: Card) -> list[str]:
     timing = card.timing
     if timing is None:
-        return [f"  no timing: pagebench run {card.cell}"]
+        return [f"  no timing: {shell('pagebench', 'run', card.cell)}"]
     shown = timings.row(timing)
     interval = "" if shown.low_us is None else f" [{shown.low_us:.2f}, {shown.high_us:.2f}]"
     return [

@@ -8,6 +8,7 @@ from shutil import get_terminal_size
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING
 
+from pagebench.harness.escape import in_markdown, visible
 from pagebench.profiles.metrics import CHIPS
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ def signed(us: float) -> str:
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A GitHub table; pipes in cells are escaped."""
+    """A GitHub table; pipes in cells are escaped, and what Markdown would take for more."""
     lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(map(_markdown_cell, line)) + " |" for line in lines)
+
+
+def _markdown_cell(text: str) -> str:
+    return in_markdown(text).replace("|", "\\|")
 
 
 def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -59,7 +62,7 @@ def plain(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
     On a terminal too narrow for them each row is printed upright, one line per column.
     """
-    table = [tuple(headings), *map(tuple, rows)]
+    table = [tuple(map(visible, line)) for line in (headings, *rows)]
     columns = [column for column in zip(*table, strict=True) if any(column[1:]) or len(table) == 1]
     widths = [max(map(len, column)) for column in columns]
     if len(columns) > 1 and sum(widths) + 2 * (len(widths) - 1) > terminal_columns():
@@ -92,7 +95,7 @@ def fold(text: str, hang: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return wrapper.fill(text)
+    return wrapper.fill(visible(text, keep="\n"))
 
 
 # --- Environments ---------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ def under_environments(
     found: Iterable[Environment], headings: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> str:
     """A Markdown table under the environments, a line each, that its numbers come from."""
-    lines = dict.fromkeys(f"- {_environment(facts)}" for facts in found)
+    lines = dict.fromkeys(f"- {in_markdown(_environment(facts))}" for facts in found)
     return "\n".join([*lines, "", markdown(headings, rows)])
 
 

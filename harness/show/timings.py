@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagebench.harness.environment import Environment
+from pagebench.harness.escape import shell, visible
 from pagebench.harness.records.caveats import OthersOnGpu, clock_moved
 from pagebench.harness.records.select import usual_state
 from pagebench.harness.records.timing import USUAL_SECONDS, Block, Samples, Timing
@@ -98,16 +99,17 @@ def of_nominal(timing: Timing, rate: float | None) -> float | None:
 def command(timing: Timing) -> str:
     """The command that measures this again; defaults are left out."""
     usual_clock, usual_l2 = usual_state(timing)
+    asked = timing.asked
     options = (
-        (f" --kernel {timing.asked.kernel}", not timing.asked.kernel),
-        (f" --device {timing.asked.device}", timing.asked.device in ("cuda", "cuda:0")),
-        (f" --seconds {timing.asked.seconds:g}", timing.asked.seconds == USUAL_SECONDS),
-        (f" --boundary {timing.boundary}", timing.boundary == "run"),
-        (f" --clock {timing.clock}", timing.clock == usual_clock),
-        (f" --l2 {timing.l2}", timing.l2 == usual_l2),
+        ("--kernel", asked.kernel, not asked.kernel),
+        ("--device", asked.device, asked.device in ("cuda", "cuda:0")),
+        ("--seconds", f"{asked.seconds:g}", asked.seconds == USUAL_SECONDS),
+        ("--boundary", timing.boundary, timing.boundary == "run"),
+        ("--clock", timing.clock, timing.clock == usual_clock),
+        ("--l2", timing.l2, timing.l2 == usual_l2),
     )
-    words = "".join(word for word, is_default in options if not is_default)
-    return f"pagebench run {timing.cell}{words}"
+    given = [(name, value) for name, value, is_default in options if not is_default]
+    return shell("pagebench", "run", timing.cell, *(word for pair in given for word in pair))
 
 
 # --- Notes ----------------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def _under_command(shown: Row) -> list[str]:
     return [
         f"    {text['time us']} us [{text['95 % interval']}], floor {text['floor us']}, "
         f"{text['clock, L2']}{rate}",
-        f"    {shown.kernel}{splits}",
+        visible(f"    {shown.kernel}{splits}"),
         *([fold(f"    note: {shown.note}", 6)] if shown.note else []),
     ]
 

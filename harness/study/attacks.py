@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pagebench.harness.escape import shell
 from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.show import sentences
 from pagebench.harness.study.read import Recorded, gpus_of
@@ -53,5 +54,5 @@ def _variant(variant: Variant) -> tuple[str, ...]:
 
 def _command(attack: Attack) -> str:
     other = attack.variants[-1].cells[0].partition("_")[0]
-    which = f" --with {other}" if attack.how == "kernel" else ""
-    return f"pagebench attack {attack.how} {' '.join(attack.cells)}{which}"
+    which = ("--with", other) if attack.how == "kernel" else ()
+    return shell("pagebench", "attack", attack.how, *attack.cells, *which)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from pagebench.harness.escape import shell
 from pagebench.harness.judging.explain import Explanation, candidates, conclude
 from pagebench.harness.records.dose import Dose, Step
 from pagebench.harness.show import sentences
@@ -32,7 +33,7 @@ def doses(recorded: Recorded) -> Section:
         text=tuple(map(_followed, newest.values())),
         tables=tuple(table for dose in newest.values() for table in _tables(dose)),
         figures=tuple(_figure(number, dose) for number, dose in enumerate(newest.values())),
-        commands=(f"pagebench dose {' '.join(newest)}",),
+        commands=(shell("pagebench", "dose", *newest),),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pagebench.harness.escape import shell
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.show import timings as shown
 from pagebench.harness.study.figures import Ratio
@@ -125,9 +126,9 @@ def counters_command(counters: Counters) -> str:
     """The command that counts this again; defaults are left out."""
     how = counters.how
     options = (
-        (f" --launches {how.launches}", how.launches == 2),
-        (" --single-pass", "single" not in (how.replay_mode or "")),
-        (f" --l2 {how.l2}", how.l2 in (None, "cold")),
+        (("--launches", how.launches), how.launches == 2),
+        (("--single-pass",), "single" not in (how.replay_mode or "")),
+        (("--l2", how.l2), how.l2 in (None, "cold")),
     )
-    words = "".join(word for word, is_default in options if not is_default)
-    return f"pagebench profile {counters.cell}{words}"
+    words = [word for words, is_default in options if not is_default for word in words]
+    return shell("pagebench", "profile", counters.cell, *words)

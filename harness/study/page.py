@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pagebench.harness.records.store import file_errors, make_folder_of
+from pagebench.harness.escape import in_markdown, visible
+from pagebench.harness.records.store import write_whole
 from pagebench.harness.show.text import markdown
 from pagebench.harness.study import original
 from pagebench.harness.study.section import ANEW, Section
@@ -23,12 +24,22 @@ def html(study: Study) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     environment.filters |= {"marked": marked, "breakable": breakable}
     environment.tests["name"] = is_name
     return environment.get_template("page.html.jinja").render(
         question=QUESTION, preface=preface(study), study=study
     )
+
+
+def _shown(value: object) -> object:
+    """What an expression of the template gives, without hidden characters."""
+    from markupsafe import Markup
+
+    if isinstance(value, Markup):
+        return Markup(visible(value, keep="\n\u00a0"))
+    return visible(value, keep="\n") if isinstance(value, str) else value
 
 
 def marked(text: str) -> str:
@@ -80,22 +91,22 @@ def preface(study: Study) -> list[str]:
 
 def as_markdown(study: Study) -> str:
     """The words and tables alone."""
-    return "\n\n".join([f"# {QUESTION}", *preface(study), *map(_section, study.sections)]) + "\n"
+    above = [f"# {QUESTION}", *map(in_markdown, preface(study))]
+    return "\n\n".join([*above, *map(_section, study.sections)]) + "\n"
 
 
 def _section(section: Section) -> str:
-    parts = [f"## {section.title}", *section.text, *filter(None, [section.missing])]
+    above = [f"## {section.title}", *section.text, *filter(None, [section.missing])]
+    parts = list(map(in_markdown, above))
     for table in section.tables:
-        parts += [table.caption, markdown(table.headings, table.rows)]
-    return "\n\n".join([*parts, *section.after])
+        parts += [in_markdown(table.caption), markdown(table.headings, table.rows)]
+    return "\n\n".join([*parts, *map(in_markdown, section.after)])
 
 
 def write(study: Study, folder: Path) -> tuple[Path, Path]:
     """Write study.html and study.md into the folder; StoreError where that fails."""
     page, text = folder / "study.html", folder / "study.md"
-    drawn = html(study)
-    make_folder_of(page)
-    with file_errors(folder):
-        page.write_text(drawn, encoding="utf-8")
-        text.write_text(as_markdown(study), encoding="utf-8")
+    drawn, told = html(study), as_markdown(study)
+    write_whole(page, drawn)
+    write_whole(text, told)
     return page, text

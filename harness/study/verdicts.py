@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pagebench.harness.contrasts import CONTRASTS, planted_contrasts
+from pagebench.harness.escape import shell
 from pagebench.harness.records.verdict import Change, Verdict, Work
 from pagebench.harness.show import sentences
 from pagebench.harness.show.caveats import caveats
@@ -93,7 +94,7 @@ def _command(verdict: Verdict) -> str:
     """The command that makes the verdict again, with all those judged together."""
     together = {each.name: "pagebench judge all" for each in CONTRASTS}
     together |= {each.name: "pagebench selftest" for each in planted_contrasts()}
-    return together.get(verdict.contrast, f"pagebench judge {' '.join(verdict.cells)}")
+    return together.get(verdict.contrast, shell("pagebench", "judge", *verdict.cells))
 
 
 # --- The matrix -----------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ def _matrix_row(asked: Asked, judged: Judged | None) -> tuple[str, ...]:
     named = f"{asked.name} ({asked.knob})" if asked.name else asked.knob
     columns = (named, *asked.cells, asked.predicts or "")
     if judged is None:
-        left = f"not judged: pagebench judge {asked.name}"
+        left = f"not judged: {shell('pagebench', 'judge', asked.name)}"
         return (*columns, left, *[""] * (len(MATRIX) - len(columns) - 1))
     verdict = judged.verdict
     return (*columns, _came(verdict), *_time(verdict.time), _moved(verdict.work), _binds(judged))

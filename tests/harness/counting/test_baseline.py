@@ -125,11 +125,10 @@ def test_a_baseline_is_written_whole_or_not_at_all(
     baseline.save(path, counted_kernels(*BOTH))
     before = path.read_text()
 
-    def on_a_full_disk(self: Path, text: str, **options: Any) -> int:
-        self.write_bytes(text[:20].encode())
-        raise OSError(28, "No space left on device", str(self))
+    def on_a_full_disk(number: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", on_a_full_disk)
+    monkeypatch.setattr("os.fsync", on_a_full_disk)
     with pytest.raises(UserError, match="No space left"):
         baseline.save(path, counted_kernels(BOTH[0]))
     assert path.read_text() == before

@@ -172,9 +172,10 @@ def test_a_kernel_that_no_card_can_be_made_of_is_an_error_of_one_line(
     assert "\n" not in str(said.value)
 
 
-def test_a_line_nested_beyond_reading_is_passed_over(tmp_path: Path) -> None:
+def test_a_line_nested_beyond_reading_is_refused(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"kind":"counters","total":' + "[" * 100_000 + "\n")
-    assert store.read([tmp_path / "c.jsonl"], Counters).of(Counters) == []
+    with pytest.raises(store.StoreError, match=r"c\.jsonl, line 1: .* nested too deep"):
+        store.read([tmp_path / "c.jsonl"], Counters)
 
 
 def test_a_line_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:

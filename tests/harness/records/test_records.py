@@ -219,10 +219,15 @@ def test_a_newer_schema_is_no_timing_record() -> None:
         codec.from_json(codec.to_json(measured()) | {"schema": 5})
 
 
-@pytest.mark.parametrize("kind", ["speed", None])
-def test_another_kind_is_no_timing_record(kind: str | None, tmp_path: Path) -> None:
-    path = write(tmp_path / "runs.jsonl", line_of(measured(), kind=kind))
+def test_another_kind_is_no_timing_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs.jsonl", line_of(measured(), kind="speed"))
     assert store.read([path], Timing).lines == ()
+
+
+def test_a_kind_that_is_no_word_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs.jsonl", line_of(measured(), kind=None))
+    with pytest.raises(store.StoreError, match="line 1: not a pagebench record"):
+        store.read([path], Timing)
 
 
 def test_a_field_that_this_schema_does_not_have_is_named() -> None:
