@@ -34,7 +34,7 @@ def module_name(path: Path) -> str:
     return f"pagebench_kernel_{path.stem}_{sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
-def run_file(path: Path, patience_s: float = PATIENCE_S) -> ModuleType:
+def run_file(path: Path, patience_s: float | None = PATIENCE_S) -> ModuleType:
     """The file as a module that stands in sys.modules, as dataclasses, torch.compile and pickle
     need. FileFailed where it fails; the caller holds `forgotten_on_failure` round it."""
     spec = spec_from_file_location(module_name(path), path)
@@ -75,21 +75,31 @@ def place(error: BaseException, path: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _spot(error.filename, error.lineno, path)
     frames = [(frame.filename, frame.lineno or 0) for frame in extract_tb(error.__traceback__)]
-    within = [frame for frame in frames if Path(frame[0]).parent == path.parent]
+    folder = path.resolve().parent
+    within = [frame for frame in frames if _is_in(frame[0], folder)]
     return _spot(*within[-1], path) if within else ""
 
 
+def _is_in(file: str, folder: Path) -> bool:
+    return not file.startswith("<") and Path(file).resolve().parent == folder
+
+
 def _spot(file: str, line: int, path: Path) -> str:
-    return f", line {line}" if Path(file) == path else f" ({Path(file).name}, line {line})"
+    return (
+        f", line {line}"
+        if Path(file).resolve() == path.resolve()
+        else f" ({Path(file).name}, line {line})"
+    )
 
 
 @contextmanager
-def _limited(path: Path, patience_s: float) -> Iterator[None]:
-    """Raise _TooLong in the main thread after the limit; a file that survives it ends the process.
+def _limited(path: Path, patience_s: float | None) -> Iterator[None]:
+    """Raise _TooLong in the main thread after the limit, if there is one.
 
-    Elsewhere than in the main thread no signal can be caught, and whoever waits must give up.
+    A file that survives it ends the process. Elsewhere than in the main thread no signal can be
+    caught, and whoever waits must give up.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if patience_s is None or threading.current_thread() is not threading.main_thread():
         yield
         return
 

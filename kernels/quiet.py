@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -20,3 +21,16 @@ def flush_c() -> None:
     """Write out what C code has printed and libc still holds."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).fflush(None)
+
+
+class Unfailing(io.TextIOWrapper):
+    """A stream of messages: one that is full or closed loses them and stops nothing."""
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()

@@ -141,7 +141,7 @@ def is_name(word: str) -> bool:
     return word.isascii() and word.isalnum() and word.islower()
 
 
-def add_kernel_file(path: Path, patience_s: float = PATIENCE_S) -> str:
+def add_kernel_file(path: Path, patience_s: float | None = PATIENCE_S) -> str:
     """Load the `ADAPTER` of a Python file and return its name.
 
     KernelError where the file is missing, fails, takes longer than `patience_s`, has no adapter, or

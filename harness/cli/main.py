@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from math import inf
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from pagebench.harness.cli.streams import Signalled, end_on_signals, leave_stdout, own_streams
 from pagebench.harness.errors import UserError
 from pagebench.harness.escape import visible
 
@@ -72,7 +74,47 @@ def commands_of(room: str) -> Mapping[str, Any]:
     for name, group in getattr(module, "GROUPS", {}).items():
         rooms.add_typer(group, name=name)
     found: Mapping[str, Any] = typer.main.get_group(rooms).commands
+    for command in found.values():
+        for each in vars(command).get("commands", {"": command}).values():
+            if "kernel" in {option.name for option in each.params}:
+                each.params.append(_patience())
     return found
+
+
+@cache
+def _patience() -> Any:
+    """An option of every command that takes a kernel's file, as typer makes it of a parameter."""
+    maker = typer.Typer(add_completion=False, rich_markup_mode=None)
+    maker.command()(_with_patience)
+    option = typer.main.get_command(maker).params[0]
+    option.expose_value = False
+    return option
+
+
+def _set_patience(seconds: float | None) -> None:
+    if seconds is None:
+        return
+    if not 0 < seconds < inf:
+        raise UserError(f"--patience {seconds:g}: use a number of seconds above 0")
+    from pagebench.harness.workers.patience import set_patience
+
+    set_patience(seconds)
+
+
+def _with_patience(
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            callback=lambda value: _set_patience(value),
+            is_eager=True,  # before a file is imported
+            help="longest silence before a kernel's file is refused or a worker ended: by default "
+            "120 s to import the file, 1200 s to plan, and to call first and again, 180 s to "
+            "start, and 120 s in other stages, or 20 calls where they take longer",
+        ),
+    ] = None,
+) -> None:
+    """The bearer of an option."""
 
 
 app = typer.Typer(
@@ -107,6 +149,8 @@ def _common(
 def main() -> NoReturn:
     """Entry point. An error that the user can put right prints one line on stderr and exits 2. A
     bug of ours prints its traceback and exits 70."""
+    own_streams()
+    end_on_signals()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()  # a failed write is handled below, not at the interpreter's end
@@ -121,8 +165,11 @@ def main() -> NoReturn:
         code = _drop_output(READER_LEFT) if left else end.code
     except (KeyboardInterrupt, typer.Abort):
         code = EXIT_INTERRUPTED
+    except Signalled as end:
+        code = end.code
     except Exception:
         code = _drop_output(_tell_bug())
+    leave_stdout()
     sys.exit(code if isinstance(code, int) else 0)
 
 

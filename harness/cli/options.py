@@ -17,6 +17,7 @@ from pagebench.harness.escape import visible
 from pagebench.harness.suites import SUITES, find_suite
 from pagebench.harness.timing.options import BOUNDARIES, Options
 from pagebench.harness.timing.refuse import refusal
+from pagebench.harness.workers.patience import patience
 from pagebench.kernels.device import Device, DeviceError, find_device, look_for_device
 from pagebench.kernels.registry import KernelError, add_kernel_file
 
@@ -57,7 +58,7 @@ def add_kernel(file: Path | None) -> None:
     """Register the adapter of a kernel file, if one is given. UserError for a bad one."""
     with as_user_error(KernelError):
         if file:
-            add_kernel_file(file)
+            add_kernel_file(file, patience("importing"))
 
 
 @dataclass(frozen=True, slots=True)

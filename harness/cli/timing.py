@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 import typer
@@ -59,6 +61,10 @@ from pagebench.harness.workers.sweep import (
 )
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import NO_GPU, Device
+from pagebench.kernels.quiet import stdout_to_stderr
+
+if TYPE_CHECKING:
+    from pagebench.harness.timing.once import Called
 
 # --- run ------------------------------------------------------------------------------------------
 
@@ -88,6 +94,8 @@ def run(
     """Measure cells: by full name, of a suite, or those that have all the words."""
     if not names and not suite:
         raise UserError("name a cell or a suite; `pagebench list` shows them")
+    if not math.isfinite(seconds):
+        raise UserError(f"--seconds {seconds}: use a number of seconds, 0.05 or more")
     if resume and out is None:
         raise UserError("--resume needs --out FILE, the file to continue")
     here, asked = device_and_kernel(device, kernel), wanted(names, suite)
@@ -200,9 +208,20 @@ def _progress() -> Iterator[_Show]:
             if keep:
                 console.print(visible(text), markup=False, highlight=False)
             else:
-                status.update(visible(text).replace("[", "\\["))
+                status.update(_Elapsing(visible(text)))
 
         yield show
+
+
+class _Elapsing:
+    """A line of progress, and the seconds since it came."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._since = text, monotonic()
+
+    def __rich__(self) -> str:
+        elapsed = f" {monotonic() - self._since:.0f} s"
+        return self._text.replace("[", "\\[") + elapsed
 
 
 def _plain_progress() -> _Show:
@@ -240,12 +259,23 @@ def once(
     here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     refuse_named(cells, here, default_options(here))
-    for called in call_once(cells, here, launches, l2):
+    for called in _quietly(call_once(cells, here, launches, l2)):
         print_json([msgspec.to_builtins(called)])
+        sys.stdout.flush()  # before the next call, which may end the process
         if called.reason and not keep_going:
             say(f"{called.status}: {called.cell}: {called.reason}")
             return EXIT_NOTHING if called.status == "refused" else EXIT_FAILED
     return EXIT_DONE
+
+
+def _quietly(calls: Iterator[Called]) -> Iterator[Called]:
+    """The same, while what a kernel prints goes to stderr."""
+    while True:
+        with stdout_to_stderr():
+            called = next(calls, None)
+        if called is None:
+            return
+        yield called
 
 
 COMMANDS = (run, once)

@@ -84,6 +84,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         progress("planning")  # may compile a module, so the parent waits longer
         call = _planned(adapter, batch, graph=options.clock == "graph")
         found = replace(found, resolved=recordable(call.resolved))
+        _call_first(call, options, session, progress)
         progress("checking")
         checker = Checker(batch, call, session.synchronise)
         if options.boundary == "run":
@@ -91,6 +92,14 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
     except Exception as error:
         raise failure_of(error, found) from error
     return Prepared(call, checker, found)
+
+
+def _call_first(call: Call, options: Options, session: Session, progress: Progress) -> None:
+    """The first call may compile, and the second says how long a call takes: see `patience`."""
+    for stage in ("first call", "second call") if options.boundary == "run" else ():
+        progress(stage)
+        call.run()
+        session.synchronise()
 
 
 def _refuse(reason: Refusal | None) -> None:

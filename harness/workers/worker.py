@@ -9,10 +9,14 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import signal
+import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from pagebench.harness.cell import Cell
@@ -23,23 +27,25 @@ from pagebench.harness.timing.measure import measure_cell, unmeasured
 from pagebench.harness.timing.options import Options
 from pagebench.harness.timing.rounds import measure_rounds
 from pagebench.harness.timing.session import Session
+from pagebench.harness.workers.patience import patience
 from pagebench.kernels.device import Device
+from pagebench.kernels.quiet import Unfailing, flush_c
 from pagebench.kernels.registry import add_kernel_file
 
-# Longest silence of a worker, in seconds, by its last stage. Planning may compile a module.
-PATIENCE_S = {"starting": 180.0, "planning": 1200.0}
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 CLOSING_S = 2.0  # for a worker to end by itself before it is killed
-USUAL_PATIENCE_S = 120.0
 LAST_WORDS = 300  # characters of a lost worker's last line on stderr that its record keeps
 
 
 def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str) -> None:
     """The worker's main: measure what the parent sends, until the pipe closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)  # a dying process's last words
+    _redirect(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if kernel_file is not None:
-        add_kernel_file(kernel_file)
+        pipe.send(("stage", "importing"))
+        add_kernel_file(kernel_file, None)  # the parent has the patience
     session = Session(device)
     pipe.send(("ready", None))
     while True:
@@ -49,9 +55,19 @@ def _serve(pipe: Connection, device: Device, kernel_file: Path | None, log: str)
             return
         record = _answer(cells, options, session, lambda stage: pipe.send(("stage", stage)))
         is_usable = record.status != "crashed" or session.is_usable
+        flush_c()  # a process that is killed prints no more
         pipe.send(("record", (record, is_usable)))
         if not is_usable:
             return  # a sticky CUDA error: the context is lost, and this process with it
+
+
+def _redirect(log: str) -> None:
+    """What a kernel prints goes to the parent's stderr, and errors to a file, which holds a dying
+    process's last words."""
+    os.dup2(2, 1)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
+    buffer = open(1, "wb", closefd=False)  # noqa: SIM115 (stays open)
+    sys.stdout = Unfailing(buffer, errors="replace", line_buffering=True)
 
 
 def _answer(
@@ -74,6 +90,17 @@ class WorkerLost(RuntimeError):
     """A worker that died or hung; the message says how, and at which stage."""
 
 
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """This process sees what asks it to end afterwards; one that starts meanwhile, once it serves,
+    and never Ctrl-C."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Worker:
     """One worker, started when first needed and again after a loss. `close` ends it."""
 
@@ -82,6 +109,7 @@ class Worker:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._log = Path(os.devnull)
+        self._stage = "starting"
 
     def measure(self, cell: Cell, options: Options, progress: Progress) -> Timing:
         """The cell's record; its status is `crashed` if the worker is lost on it."""
@@ -94,21 +122,14 @@ class Worker:
 
     def ask(self, cells: tuple[Cell, ...], options: Options, progress: Progress) -> Timing | Rounds:
         """The record of one cell, or of several interleaved. WorkerLost if it dies or hangs."""
-        stage = "starting"
         try:
             if self._process is None or not self._process.is_alive():
-                progress(stage)
-                self._start()
+                self._start(progress)
             assert self._pipe is not None
             self._pipe.send((cells, options))
-            while True:
-                kind, value = self._receive(stage)
-                if kind == "record":
-                    return self._recorded(*value)
-                stage = value
-                progress(stage)
+            return self._recorded(*self._followed(progress, "record", options))
         except (EOFError, OSError, TimeoutError) as loss:
-            reason = self._why_lost(stage, loss)
+            reason = self._why_lost(self._stage, loss)
             self.close(kill=True)
             raise WorkerLost(reason) from loss
 
@@ -117,7 +138,21 @@ class Worker:
             self.close(kill=True)
         return record
 
-    def _start(self) -> None:
+    def _followed(self, progress: Progress, wanted: str, options: Options | None = None) -> Any:
+        """What the worker answers in the end; until then its stages are passed on."""
+        call_s, began = 0.0, monotonic()
+        while True:
+            kind, value = self._receive(patience(self._stage, options, call_s))
+            if self._stage == "second call":
+                call_s += monotonic() - began
+            if kind == wanted:
+                return value
+            self._stage, began = value, monotonic()
+            progress(self._stage)
+
+    def _start(self, progress: Progress) -> None:
+        self._stage = "starting"
+        progress(self._stage)
         self.close(kill=True)
         context = mp.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -126,15 +161,15 @@ class Worker:
         self._log = Path(name)
         arguments = (theirs, self._device, self._kernel_file, name)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
+        with _interrupts_blocked():
+            self._process.start()
         theirs.close()
-        self._receive("starting")
+        self._followed(progress, "ready")
 
-    def _receive(self, stage: str) -> tuple[str, Any]:
+    def _receive(self, patience_s: float) -> tuple[str, Any]:
         assert self._pipe is not None
-        patience = PATIENCE_S.get(stage, USUAL_PATIENCE_S)
-        if not self._pipe.poll(patience):
-            raise TimeoutError(f"no answer in {patience:g} s")
+        if not self._pipe.poll(patience_s):
+            raise TimeoutError(f"no answer in {patience_s:g} s (--patience SECONDS waits longer)")
         answer: tuple[str, Any] = self._pipe.recv()
         return answer
 

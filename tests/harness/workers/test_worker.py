@@ -19,7 +19,7 @@ from pagebench.harness.progress import silent
 from pagebench.harness.records import store
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.timing.options import Options
-from pagebench.harness.workers import worker
+from pagebench.harness.workers.patience import PATIENCE_S
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.device import CPU
 from pagebench.kernels.registry import _from_files, add_kernel_file
@@ -77,7 +77,7 @@ def test_an_exit_code_is_told(trouble: Path) -> None:
 def test_a_hanging_kernel_is_ended_and_loses_only_its_own_cell(
     trouble: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(worker.PATIENCE_S, "planning", 1.0)
+    monkeypatch.setitem(PATIENCE_S, "planning", 1.0)
     with Pool(CPU, trouble) as pool:
         records = measure(pool, f"trouble_{SMALL}_s2", f"gather_{SMALL}")
     assert [record.status for record in records] == ["crashed", "measured"]
