@@ -17,6 +17,7 @@ from pagebench.profiles.ncu import NcuError, explain
 NVTX_COLUMN = "Push/Pop_Range"
 COLUMNS = ("Kernel Name", "Grid Size", "Block Size")
 EXPORT = "export with LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
+LONG_FORM = {"Metric Name", "Metric Value"}  # columns of any page but the raw one
 NUMBER = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")
 THREE_DECIMALS = re.compile(r"\.\d{3}$")  # ncu prints two: a thousand in another locale
 MOST_PER_CENT = 200  # a rate whose parts come from different passes may exceed 100 a little
@@ -44,6 +45,8 @@ def read_page(text: str) -> tuple[list[str], list[str], list[dict[str, str]]]:
     except csv.Error as error:
         raise NcuError("a row of this page is cut off: " + EXPORT) from error
     header = table[0] if table else []
+    if set(header) >= LONG_FORM:
+        raise NcuError("this page has a metric a line; one kernel a line is read: " + EXPORT)
     missing = [column for column in COLUMNS if column not in header]
     if len(table) < 3 or missing:
         raise NcuError(explain(text) or "not a raw CSV page of ncu with kernels: " + EXPORT)
@@ -67,7 +70,7 @@ def _row(row: Mapping[str, str], names: Mapping[str, str], nvtx: str | None) -> 
         symbol=row["Kernel Name"],
         grid=row["Grid Size"],
         block=row["Block Size"],
-        launch={ours: number(row.get(column, "")) for ours, column in LAUNCH.items()},
+        launch={ours: _fact(column, row.get(column, "")) for ours, column in LAUNCH.items()},
         values={ours: _value(ours, row[column]) for ours, column in names.items() if column in row},
         passes=None if passes is None else int(passes),
         range_name=row.get(nvtx, "") if nvtx else "",
@@ -88,6 +91,17 @@ def _value(ours: str, text: str) -> float | None:
         possible = value >= 0 and value.is_integer() and not THREE_DECIMALS.search(text)
     if not possible:
         raise NcuError(f"{ours} is {text} {kind.unit}: not a number of the C locale; {EXPORT}")
+    return value
+
+
+def _fact(column: str, text: str) -> float | None:
+    """A fact of the launch; NcuError for 74.240 bytes, which are 74,240 in another locale."""
+    value = number(text)
+    possible = not re.search(r"\d", text) if value is None else value >= 0
+    if value is not None and column != LAUNCH["waves"]:
+        possible = possible and value.is_integer() and not THREE_DECIMALS.search(text.strip())
+    if not possible:
+        raise NcuError(f"{column} is {text}: not a number of the C locale; {EXPORT}")
     return value
 
 

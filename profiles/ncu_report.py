@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pagebench.profiles import ncu
@@ -16,6 +17,7 @@ from pagebench.profiles.ncu_page import COLUMNS, EXPORT, NVTX_COLUMN
 
 # The library writes a template argument as `(unsigned int)128`, ncu as 128.
 CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long)\)(?=-?\d)")
+PLAIN = b"NVR"  # the first bytes of a report that is not compressed
 CAPABILITY = "device__attribute_compute_capability_"
 
 
@@ -24,8 +26,27 @@ def csv_page(report: Path) -> str:
 
     NcuError where neither ncu nor ncu-report can read the report, or it has no kernels.
     """
-    if shutil.which("ncu"):
+    if report.suffix == ".ncu-repz" and _is_plain(report):
+        with TemporaryDirectory() as folder:
+            return csv_page(Path(shutil.copy(report, Path(folder) / f"{report.stem}.ncu-rep")))
+    if not shutil.which("ncu"):
+        return _by_library(report)
+    try:
         return ncu.export_csv(ncu.find_ncu(), report)
+    except NcuError as by_ncu:
+        try:
+            return _by_library(report)
+        except NcuError as by_library:
+            raise NcuError(f"ncu: {by_ncu}; then {by_library}") from by_ncu
+
+
+def _is_plain(report: Path) -> bool:
+    """Whether a report has the name of a compressed one only: readers go by the name."""
+    with report.open("rb") as file:
+        return file.read(len(PLAIN)) == PLAIN
+
+
+def _by_library(report: Path) -> str:
     try:
         import ncu_report
     except ImportError as error:

@@ -167,13 +167,17 @@ def _print_counters(records: Sequence[Counters], path: Path, as_json: bool) -> N
 def import_(
     file: Annotated[Path, typer.Argument(help="a raw CSV page or an .ncu-rep", metavar="FILE")],
     out: Out = None,
+    per_call: Annotated[
+        int | None,
+        typer.Option("--launches-per-call", min=1, help="where a call launches a kernel again"),
+    ] = None,
     kernel: KernelFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the counters of all cells in a page or report that Nsight Compute made elsewhere."""
     add_kernel(kernel)
     path = results_path(out)
-    records = import_file(file)
+    records = import_file(file, per_call)
     store.append(path, *records)
     _print_counters(records, path, as_json)
 

@@ -36,6 +36,10 @@ class Spread(Part, frozen=True):
     middle_us: float
     most_us: float
 
+    def __post_init__(self) -> None:
+        if not self.least_us <= self.middle_us <= self.most_us:
+            raise ValueError("the least, the median and the largest time are not in that order")
+
 
 class Dose(Record, frozen=True, kw_only=True, tag="dose"):
     """A ladder: one of `values` and `times` for each cell, one of `steps` between two cells.

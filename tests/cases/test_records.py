@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from fakes import H200, pagebench_here
+from fakes import DATA, H200, pagebench_here
 from pagebench.harness.escape import in_markdown, shell, visible
 from pagebench.harness.records import codec
 
@@ -21,7 +21,8 @@ EVIL = "a\x1b[31m\x1b]0;owned\x07\r\nb\u202ec\u200b\x9b\x7f\ud800"
 def line_of(name: str, number: int = 0) -> dict[str, Any]:
     """A recorded line, as it would be written today."""
     found = json.loads((H200 / f"{name}.jsonl").read_text().splitlines()[number])
-    return codec.to_json(codec.from_json(found))
+    today: dict[str, Any] = json.loads(codec.encode(codec.from_json(found)))
+    return today
 
 
 def kept(path: Path, *lines: dict[str, Any]) -> Path:
@@ -193,3 +194,130 @@ def test_a_full_disk_leaves_the_good_page(in_tmp: Path, name: str) -> None:
     assert "No space left" in done.stderr
     assert (in_tmp / name).read_text() == "good"
     assert sorted(path.name for path in in_tmp.iterdir()) == ["r.jsonl", "study.html", "study.md"]
+
+
+# --- 21: damaged records --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("samples", "floor_us"), None, "$.samples.floor_us"),
+        (("samples", "time_us", 1), 1e400, "$.samples.time_us[1]"),
+        (("environment", "versions"), [], "$.environment.versions"),
+        (("predicted", "distinct_kv_bytes"), "many", "$.predicted.distinct_kv_bytes"),
+        (("environment", "capability"), [9, "x"], "$.environment.capability[1]"),
+        (("asked", "seconds"), {}, "$.asked.seconds"),
+        (("axes", "batch"), 2**80, "$.axes.batch"),
+    ],
+)
+def test_a_wrong_value_is_one_line_with_its_field(
+    in_tmp: Path, path: tuple[Any, ...], value: object, said: str
+) -> None:
+    """3acd176 ended many of these with a traceback."""
+    line = line_of("pages")
+    part: Any = line
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = value
+    (in_tmp / "r.jsonl").write_text(json.dumps(line).replace("Infinity", "1e400") + "\n")
+    done = pagebench_here("report", "r.jsonl")
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")
+    assert done.stderr.startswith("r.jsonl, line 1: ")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("field", ["axes", "options"])
+def test_a_damaged_field_of_an_old_record_is_named(in_tmp: Path, field: str) -> None:
+    """3acd176 ended with a traceback where an old record's field had another type."""
+    old = json.loads((H200 / "pages.jsonl").read_text().splitlines()[0])
+    kept(in_tmp / "r.jsonl", old | {field: 5})
+    done = pagebench_here("report", "r.jsonl")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "r.jsonl, line 1" in done.stderr
+    assert "$." in done.stderr
+
+
+def test_a_field_given_twice_is_refused(in_tmp: Path) -> None:
+    """3acd176 took the last one in silence."""
+    line = json.dumps(line_of("pages"))
+    (in_tmp / "r.jsonl").write_text(line.replace('"boundary"', '"boundary": "plan", "boundary"', 1))
+    done = pagebench_here("report", "r.jsonl")
+    assert done.returncode == 2
+    assert "`boundary` stands there twice" in done.stderr
+
+
+@pytest.mark.parametrize("cut", [20, 500, 1300])
+def test_a_torn_line_in_the_middle_is_said(in_tmp: Path, cut: int) -> None:
+    """3acd176 passed over it in silence."""
+    line = json.dumps(line_of("pages"))
+    (in_tmp / "r.jsonl").write_text(f"{line}\n{line[:cut]}\n{line}\n")
+    done = pagebench_here("report", "r.jsonl")
+    assert done.returncode == 0
+    assert done.stderr == "r.jsonl, line 2: cut off, so it is left out\n"
+
+
+def test_a_line_damaged_within_is_refused(in_tmp: Path) -> None:
+    """3acd176 took any line that began as ours for one that a kill cut off."""
+    line = json.dumps(line_of("pages"))
+    (in_tmp / "r.jsonl").write_text(f"{line[:200]}{line[210:]}\n{line[:100]},,{line[100:]}\n")
+    assert pagebench_here("report", "r.jsonl").returncode == 2
+
+
+# --- 9 and 16: reports of ncu ---------------------------------------------------------------------
+
+REPORT = DATA / "ncu_xqa_shared_p16.ncu-rep"
+PAGE = DATA / "ncu_xqa_shared_p16.csv"
+
+
+@pytest.mark.parametrize("name", ["r.ncu-rep", "r.ncu-repz"])
+def test_a_report_newer_than_ncu_is_read_by_the_library(
+    in_tmp: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3acd176 gave up where the ncu on the PATH was older than the report."""
+    pytest.importorskip("ncu_report")
+    old = in_tmp / "bin" / "ncu"
+    old.parent.mkdir()
+    old.write_text(
+        "#!/bin/sh\ncase $* in *--version*) echo Version 2024.1.1;; "
+        "*) echo '==ERROR== made by a newer version'; exit 1;; esac\n"
+    )
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{old.parent}:/usr/bin:/bin")
+    (in_tmp / name).write_bytes(REPORT.read_bytes())
+    done = pagebench_here("import", name, "--out", "o.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    (in_tmp / name).write_bytes(b"not a report")
+    done = pagebench_here("import", name, "--out", "o.jsonl")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "ncu: " in done.stderr
+    assert "ncu-report" in done.stderr
+
+
+def test_a_page_of_one_metric_a_line_is_named(in_tmp: Path) -> None:
+    """3acd176 said that it had no counter of pagebench."""
+    head = '"ID","Kernel Name","Block Size","Grid Size","CC","Metric Name","Metric Unit"'
+    row = '"0","k","(1, 1, 1)","(1, 1, 1)","9.0","smsp__inst_executed.sum","inst","12"'
+    (in_tmp / "p.csv").write_text(f'{head},"Metric Value"\n{row}\n{row}\n')
+    done = pagebench_here("import", "p.csv")
+    assert done.returncode == 2
+    assert "a metric a line" in done.stderr
+    assert "--page raw" in done.stderr
+
+
+def test_facts_of_the_launch_are_numbers_of_the_c_locale(in_tmp: Path) -> None:
+    """3acd176 read 74.240 bytes of shared memory as 74.24, and showed 0 KiB."""
+    import csv
+    import io
+
+    lines = PAGE.read_text().splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith('"ID"'))
+    table = list(csv.reader(lines[start:]))
+    column = table[0].index("launch__shared_mem_per_block")
+    table[2][column] = "74.240"
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(table)
+    (in_tmp / "p.csv").write_text(text.getvalue())
+    done = pagebench_here("import", "p.csv")
+    assert done.returncode == 2
+    assert "launch__shared_mem_per_block is 74.240" in done.stderr
