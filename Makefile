@@ -35,6 +35,8 @@ help:  ## list the targets
 install: $(READY)  ## set up .venv (or, with a bundle on a GPU machine, nothing)
 
 .venv/.ready-%: pyproject.toml
+	@python3 -c 'import sys; sys.version_info >= (3, 11) or sys.exit("pagebench needs Python 3.11 or \
+	newer; python3 is %d.%d: put a newer one first on the PATH" % sys.version_info[:2])'
 	python3 -m venv .venv
 	.venv/bin/pip install -q "$(TORCH)"
 	.venv/bin/pip install -q -e ".[test,dev$(if $(HAS_GPU),$(comma)gpu)]"
@@ -92,7 +94,7 @@ fix: $(READY)  ## let ruff repair and format
 # Type checkers do not follow an editable install's import hook; a tree of links cures that.
 build/types:
 	mkdir -p $@/pagebench
-	for room in kernels harness layouts profiles; do ln -sfn $(CURDIR)/$$room $@/pagebench/$$room; done
+	for room in kernels harness layouts profiles; do ln -sfn "$(CURDIR)/$$room" $@/pagebench/$$room; done
 
 offline-bundle: $(READY)  ## make .gpubox/ for a GPU machine without a package index (ARCH=9.0a prebuilds)
 	.venv/bin/python -c "from pagebench.harness.instruments.offline import main; main()"

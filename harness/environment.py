@@ -41,8 +41,9 @@ class Environment(
 
     `flush_bytes` is what the flush reads; `other_processes` and `load` are read at each record.
     `mig_slice` is the slice's profile (`1g.18gb`). `integrated` says that the GPU uses the memory
-    of the machine, `processes_hidden` that other users of the GPU cannot be seen. `variables` are
-    those of the process that change speed.
+    of the machine, `processes_hidden` that other users of the GPU cannot be seen; then
+    `bytes_used_before` and `percent_busy_before` say how it was before this process used it.
+    `variables` are those of the process that change speed.
     """
 
     versions: Mapping[str, str] = {}
@@ -67,6 +68,8 @@ class Environment(
     flush_bytes: int | None = None
     other_processes: int | None = None
     processes_hidden: bool | None = None
+    bytes_used_before: int | None = None
+    percent_busy_before: int | None = None
     cpu: str | None = None
     cores: int | None = None
     torch_threads: int | None = None
@@ -164,6 +167,7 @@ def gpu_facts(device: Device) -> dict[str, Any]:
         "nominal_dram_gbps": nominal_dram_gbps(bus, clock) if whole else None,
         "power_limit_w": milliwatts / 1000 if milliwatts else None,
         "ecc": None if ecc is None else bool(ecc[0]),
+        "mig_slice": nvml.profile(gpu),
         "mig": mig or (True if gpu.is_slice else mig),
     }
 
@@ -178,19 +182,32 @@ def _cuda(number: int | None) -> str | None:
     return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
 
 
-def other_processes(device: Device) -> int | None:
-    """How many processes outside this run's process group have work on the GPU.
+def neighbours(device: Device) -> dict[str, Any]:
+    """How many processes outside this run's process group have work on the GPU, as fields of an
+    environment. This process must have a context there.
 
-    None where NVML does not list this process itself: a container may hide process numbers.
+    Where NVML does not list this process, they are hidden, as in a container: nobody can be seen.
     """
     seen = watched(device)
+    found = seen and seen[0].read("nvmlDeviceGetComputeRunningProcesses", seen[1].handle)
+    pids = [process.pid for process in found or ()]
+    if os.getpid() not in pids:
+        return {"other_processes": None, "processes_hidden": True}
+    return {"other_processes": sum(not _is_ours(pid) for pid in pids)}
+
+
+def usage(device: Device) -> dict[str, int | None]:
+    """What the GPU is doing, as fields of an environment: asked before this process uses it."""
+    seen = watched(device)
     if seen is None:
-        return None
-    processes = seen[0].read("nvmlDeviceGetComputeRunningProcesses", seen[1].handle)
-    if processes is None:
-        return None
-    pids = [process.pid for process in processes]
-    return sum(not _is_ours(pid) for pid in pids) if os.getpid() in pids or not pids else None
+        return {}
+    nvml, gpu = seen
+    memory = nvml.read("nvmlDeviceGetMemoryInfo", gpu.handle)
+    rates = nvml.read("nvmlDeviceGetUtilizationRates", gpu.whole)
+    return {
+        "bytes_used_before": None if memory is None else int(memory.used),
+        "percent_busy_before": None if rates is None else int(rates.gpu),
+    }
 
 
 def _is_ours(pid: int) -> bool:

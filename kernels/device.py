@@ -97,7 +97,7 @@ def _look() -> Found:
     """The GPUs from NVML where it answers, else from torch."""
     if not any(map(os.path.exists, DRIVERS)):
         return Found(why=NO_GPU)
-    if _torch_runs():
+    if has_context():
         # CUDA has numbered its devices, and no variable changes that any more.
         return _found_by_torch("")
     own_order = os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID") != "PCI_BUS_ID"
@@ -114,7 +114,7 @@ def _look() -> Found:
         return _found_by_torch(f"NVML says: {str(error).rstrip('.')}")
 
 
-def _torch_runs() -> bool:
+def has_context() -> bool:
     """Whether torch has started CUDA in this process."""
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
@@ -203,3 +203,13 @@ def multiprocessors(device: object) -> int:
     if torch.device(str(device)).type != "cuda":
         return 0
     return torch.cuda.get_device_properties(str(device)).multi_processor_count
+
+
+def is_integrated(device: Device) -> bool:
+    """Whether the GPU uses the machine's memory."""
+    import torch
+
+    if device.kind != "cuda":
+        return False
+    properties = torch.cuda.get_device_properties(device.index)
+    return bool(getattr(properties, "is_integrated", 0) or getattr(properties, "integrated", 0))

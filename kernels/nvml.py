@@ -131,6 +131,12 @@ class Nvml:
         mode = self.read("nvmlDeviceGetMigMode", handle)
         return None if mode is None else bool(mode[0])
 
+    def profile(self, gpu: Gpu) -> str | None:
+        """The profile of a slice (`1g.10gb`); None for a whole GPU."""
+        if gpu.is_slice:
+            return gpu.name.rpartition("MIG ")[2]
+        return "not known" if self.is_cut(gpu.whole) else None
+
     def find(self, uuid: str, index: int) -> Gpu | None:
         """The GPU or slice of that UUID; if it has none, the one that CUDA calls `index`."""
         shown = self.visible

@@ -10,6 +10,7 @@ import msgspec
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment, environment
+from pagebench.harness.instruments.first_call import first_call
 from pagebench.harness.timing.monitor import Monitor
 from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
@@ -31,6 +32,7 @@ def examine(device: Device) -> dict[str, dict[str, Any]]:
         },
         "kernels": {name: _verdict(name, device) for name in kernel_names()},
         "instruments": _instruments(device),
+        "first call": first_call(device),
     }
 
 
@@ -56,7 +58,7 @@ def _verdict(name: str, device: Device) -> str:
 
 
 def _instruments(device: Device) -> dict[str, str]:
-    gpu = "usable" if device.kind == "cuda" else "no NVIDIA GPU here"
+    gpu = "usable" if device.kind == "cuda" else (device.why or "no NVIDIA GPU here")
     return {
         "wall clock": "usable",
         "events and graph clocks": gpu,

@@ -1,6 +1,7 @@
-"""The offline bundle in `.gpubox/`: what a GPU machine without a package index needs.
+r"""The offline bundle in `.gpubox/`: what a GPU machine without a package index needs.
 
-    make offline-bundle [ARCH=9.0a] [TARGET_PYTHON=3.12] [FLASHINFER=0.7.2.post1]
+    make offline-bundle [ARCH=9.0a] [TARGET_PYTHON=3.12] [TARGET_MACHINE=aarch64] \
+        [FLASHINFER=0.7.2.post1]
 
 It holds wheels, FlashInfer without the sources of unrelated kernels, and the commit from which it
 was made. With ARCH it also holds the FlashInfer modules of all suites, cross-built here for that
@@ -11,6 +12,7 @@ torch and Triton.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -31,10 +33,8 @@ WHEELS = (
     *("apache-tvm-ffi==0.1.15.post2", "cupti-python==13.4.0", "pyelftools", "diptest"),
     *("msgspec", "nvidia-ml-py"),
 )
-PLATFORMS = (
-    *("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64"),
-    *("manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64"),
-)
+# Versions of glibc in names of wheels, newest first; x86_64 has an older name besides.
+GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
 # Sources of kernels that have nothing to do with decode: two thirds of FlashInfer's wheel.
 UNRELATED = ("cake_*", "kda", "fused_moe", "gdn", "experimental", "blackwell*", "alphamoe*")
 CUDA_HOME = "/usr/local/cuda"
@@ -46,14 +46,25 @@ _box=$PWD/.gpubox
 # Each tree and each bundle has its own unpacked copy.
 _key=$( (pwd; cat "$_box/commit"; ls -l "$_box") | cksum | tr -d " ")
 _site=${TMPDIR:-/tmp}/pagebench-site-$_key
-if [ ! -e "$_site/.done" ]; then
-  mkdir -p "$_site" && tar -C "$_site" -xzf "$_box"/flashinfer-*.tgz
-  [ -e "$_box/modules.tgz" ] && tar -C "$_site/flashinfer/data" -xzf "$_box/modules.tgz"
-  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
-    --target "$_site" "$_box"/wheels/*.whl
-  python3 -m pip install -q --no-deps --no-build-isolation -e .
-  touch "$_site/.done"
-fi
+_setup() {
+  if [ -e "$_box/machine" ] && [ "$(cat "$_box/machine")" != "$(uname -m)" ]; then
+    echo "this bundle is for $(cat "$_box/machine"), not for $(uname -m):" \\
+      "make offline-bundle TARGET_MACHINE=$(uname -m)" >&2
+    return 1
+  fi
+  # What an earlier attempt left is not trusted. `set -e` is off where this file is sourced.
+  rm -rf "$_site" && mkdir -p "$_site" && tar -C "$_site" -xzf "$_box"/flashinfer-*.tgz &&
+    { [ ! -e "$_box/modules.tgz" ] ||
+      tar -C "$_site/flashinfer/data" -xzf "$_box/modules.tgz"; } &&
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
+      --target "$_site" "$_box"/wheels/*.whl &&
+    python3 -m pip install -q --no-deps --no-build-isolation -e . &&
+    touch "$_site/.done"
+}
+[ -e "$_site/.done" ] || _setup || {
+  echo "the bundle in .gpubox could not be set up; nothing was marked done" >&2
+  return 1
+}
 export PYTHONPATH=$_site${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export FLASHINFER_WORKSPACE_BASE=${TMPDIR:-/tmp}/pagebench-jit
 """
@@ -64,7 +75,8 @@ def main() -> None:
     python = os.environ.get("TARGET_PYTHON") or "3.12"
     flashinfer = os.environ.get("FLASHINFER") or "0.7.2.post1"
     BOX.mkdir(exist_ok=True)
-    _download(BOX / "wheels", python, WHEELS)
+    machine = _clean_for(os.environ.get("TARGET_MACHINE") or platform.machine())
+    _download(BOX / "wheels", python, WHEELS, machine)
     _pack_flashinfer(flashinfer, python)
     (BOX / "enter.sh").write_text(ENTER)
     state = commit()
@@ -75,10 +87,28 @@ def main() -> None:
     print(f"{BOX}: {size / 1e6:.0f} MB; copy it with the tree, and `make bench` there will use it")
 
 
-def _download(where: Path, python: str, packages: Iterable[str]) -> None:
+def _clean_for(machine: str) -> str:
+    """Drop wheels that are left of another bundle, and modules of another machine's kind."""
+    shutil.rmtree(BOX / "wheels", ignore_errors=True)
+    note = BOX / "machine"
+    if not note.exists() or note.read_text().strip() != machine:
+        (BOX / "modules.tgz").unlink(missing_ok=True)
+    if os.environ.get("ARCH") and machine != platform.machine():
+        raise SystemExit(f"ARCH compiles for {platform.machine()} only: leave it out for {machine}")
+    note.write_text(f"{machine}\n")
+    return machine
+
+
+def platforms(machine: str) -> list[str]:
+    """Names that wheels for this kind of machine may bear."""
+    return [f"{name}_{machine}" for name in (*GLIBC, *["manylinux1"] * (machine == "x86_64"))]
+
+
+def _download(where: Path, python: str, packages: Iterable[str], machine: str = "") -> None:
     words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
     words += ["--python-version", python, "--implementation", "cp", "-d", str(where)]
-    words += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    names = platforms(machine or platform.machine())
+    words += [word for name in names for word in ("--platform", name)]
     subprocess.run([*words, *packages], check=True)
 
 

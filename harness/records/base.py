@@ -65,4 +65,6 @@ def as_it_was(line: Json) -> Json:
     return line
 
 
-IDENTITY = "the environment holds variables, MIG slice, integrated memory and hidden processes"
+IDENTITY = (
+    "the environment holds variables, MIG slice, integrated memory, hidden processes, use before"
+)

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagebench.harness.environment import Environment
 from pagebench.harness.escape import shell, visible
-from pagebench.harness.records.caveats import OthersOnGpu, clock_moved
+from pagebench.harness.records.caveats import clock_moved
 from pagebench.harness.records.select import usual_state
 from pagebench.harness.records.timing import USUAL_SECONDS, Block, Samples, Timing
 from pagebench.harness.show.caveats import caveat
+from pagebench.harness.show.neighbours import neighbours_of
 from pagebench.harness.show.text import bandwidth, fold, number, plural, share
 from pagebench.harness.timing.stats import Modes, Summary, summarise
 
 SHORT_FLOORS = 10  # a shorter time is mostly clock overhead
-BUSY = 1.5  # load per core above which other work was running
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def notes(timing: Timing, summary: Summary | None) -> list[str]:
     return [
         *_of_samples(timing.samples, summary),
         *_of_blocks(timing.samples.blocks),
-        *_of_neighbours(timing.environment),
+        *neighbours_of(timing.environment),
     ]
 
 
@@ -151,15 +150,6 @@ def _of_blocks(blocks: Sequence[Block]) -> list[str]:
 def clocks_of(blocks: Sequence[Block]) -> list[int]:
     """SM clocks of the blocks in MHz: of the spin before a sample if there was one."""
     return [clock for block in blocks if (clock := block.spin_mhz or block.sm_mhz)]
-
-
-def _of_neighbours(facts: Environment) -> list[str]:
-    found, load, cores = [], facts.load, facts.cores
-    if load and cores and load > BUSY * cores:
-        found.append(f"the machine was busy (load {load:.1f} on {cores} cores)")
-    if facts.other_processes:
-        found.append(caveat(OthersOnGpu(facts.other_processes)))
-    return found
 
 
 # --- Rows as text ---------------------------------------------------------------------------------

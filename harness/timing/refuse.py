@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import one_line
 from pagebench.kernels.adapter import Adapter, Refusal, of_kind
-from pagebench.kernels.device import Device
+from pagebench.kernels.device import Device, is_integrated
 from pagebench.kernels.quiet import stdout_to_stderr
 from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 
@@ -70,10 +70,17 @@ def free_bytes(device: Device) -> int | None:
         import torch
 
         torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(device.index)[0])
+        free = int(torch.cuda.mem_get_info(device.index)[0])
+        # CUDA calls the page cache used there, though it gives way.
+        return _available_bytes() or free if is_integrated(device) else free
+    return _available_bytes()
+
+
+def _available_bytes() -> int | None:
+    """What the machine can give without swapping; None where unreadable."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             kib = {line.split(":")[0]: int(line.split()[1]) for line in file}
-    except OSError:
+    except (OSError, ValueError, IndexError):
         return None
-    return kib["MemAvailable"] * 1024
+    return kib["MemAvailable"] * 1024 if "MemAvailable" in kib else None

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from pagebench.harness.environment import Environment, environment, other_processes
+from pagebench.harness.environment import Environment, environment, neighbours, usage
 from pagebench.harness.timing.clocks.flush import make_flush
 from pagebench.harness.timing.clocks.sampling import Run
 from pagebench.harness.timing.monitor import Monitor
-from pagebench.kernels.device import Device, multiprocessors
+from pagebench.kernels.device import Device, has_context, is_integrated, multiprocessors
 
 
 @dataclass(slots=True)
@@ -25,16 +25,20 @@ class Session:
     monitor: Monitor = field(init=False)
     environment: Environment = field(init=False)
     flush: Run | None = field(init=False, default=None)
+    _before: dict[str, int | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.environment = environment(self.device)
         if self.device.kind == "cuda":
             import torch
 
+            if not has_context():
+                self._before = usage(self.device)
             torch.cuda.set_device(self.device.index)
             torch.cuda.synchronize()  # the context must exist before processes are counted
             count = multiprocessors(self.device.torch_name)
-            self.environment = replace(self.environment, sm_count=count)
+            shared = is_integrated(self.device)
+            self.environment = replace(self.environment, sm_count=count, integrated=shared)
         self.monitor = Monitor(self.device)
 
     def prepare(self, l2: str, run: Run) -> Run:
@@ -50,7 +54,9 @@ class Session:
         """The environment, with the load or the other processes at this moment."""
         if self.device.kind == "cpu":
             return replace(self.environment, load=round(os.getloadavg()[0], 2))
-        return replace(self.environment, other_processes=other_processes(self.device))
+        found = neighbours(self.device)
+        before = self._before if found.get("processes_hidden") else {}
+        return replace(self.environment, **found, **before)
 
     def synchronise(self) -> None:
         """Wait for the device. RuntimeError after a device fault, which ruins the process."""
