@@ -45,9 +45,7 @@ from pagebench.harness.workers.interleave import interleave
 from pagebench.harness.workers.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
 from pagebench.kernels.device import Device
 
-if (
-    TYPE_CHECKING
-):  # its cells are parsed when it is imported, which other commands need not wait for
+if TYPE_CHECKING:  # its cells are parsed when it is imported
     from pagebench.harness.contrasts import Contrast, Ladder
 
 Counters = Annotated[

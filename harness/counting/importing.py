@@ -80,12 +80,9 @@ def _calls(rows: Sequence[KernelRow], per_call: int | None) -> int:
         return len(rows) // per_call
     kernels = [(row.symbol, row.grid, row.block) for row in rows]
     period = _period(kernels)
-    counted = [
-        (kernel, *(row.values.get(name) for name in COUNTS))
-        for kernel, row in zip(kernels, rows, strict=True)
-    ]
-    by_counts = _period(counted)
-    if period < by_counts < len(rows):
+    by_count = [_period([row.values.get(name) for row in rows]) for name in COUNTS]
+    by_counts = max((n for n in by_count if n < len(rows)), default=1)
+    if by_counts > period and by_counts % period == 0:
         raise CountError(
             f"a call has {period} or {by_counts} launches: say --launches-per-call {by_counts} if "
             f"it launches a kernel several times, else {period}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shlex
+import subprocess
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 from fakes import DATA, H200, pagebench_here
 from pagebench.harness.escape import in_markdown, shell, visible
 from pagebench.harness.records import codec
+from pagebench.profiles.metrics import names_on
 
 EVIL = "a\x1b[31m\x1b]0;owned\x07\r\nb\u202ec\u200b\x9b\x7f\ud800"
 
@@ -166,8 +170,6 @@ def test_a_cells_name_in_a_record_is_a_name(in_tmp: Path, cell: str) -> None:
 
 def test_words_survive_a_real_shell(in_tmp: Path) -> None:
     """3acd176 joined words with spaces."""
-    import subprocess
-
     words = ["a b", "c'd", "$(x)", "e\x1bf\n\\'g", "plain", ""]
     told = shell("printf", "%s\\0", *words)
     assert hidden(told + "\n") == []
@@ -307,9 +309,6 @@ def test_a_page_of_one_metric_a_line_is_named(in_tmp: Path) -> None:
 
 def test_facts_of_the_launch_are_numbers_of_the_c_locale(in_tmp: Path) -> None:
     """3acd176 read 74.240 bytes of shared memory as 74.24, and showed 0 KiB."""
-    import csv
-    import io
-
     lines = PAGE.read_text().splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith('"ID"'))
     table = list(csv.reader(lines[start:]))
@@ -321,3 +320,27 @@ def test_facts_of_the_launch_are_numbers_of_the_c_locale(in_tmp: Path) -> None:
     done = pagebench_here("import", "p.csv")
     assert done.returncode == 2
     assert "launch__shared_mem_per_block is 74.240" in done.stderr
+
+
+def test_calls_that_launch_a_kernel_twice_are_asked_about(in_tmp: Path) -> None:
+    """3acd176 took each launch for a call: half the loads, and `stable`."""
+    table = list(csv.reader(PAGE.read_text().splitlines()))
+    start = next(n for n, line in enumerate(table) if line and line[0] == "ID")
+    header, units, one, other = table[start : start + 4]
+    ldg = header.index(names_on("gh100")["ldg"])
+    less = [*one]
+    less[ldg] = "7"
+    text = io.StringIO()
+    rows = (header, units, one, less, other, less)
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    (in_tmp / "p.csv").write_text(text.getvalue())
+    asked = pagebench_here("import", "p.csv", "--out", "o.jsonl")
+    assert (asked.returncode, asked.stderr.count("\n")) == (2, 1)
+    assert "--launches-per-call 2" in asked.stderr
+    told = pagebench_here(
+        "import", "p.csv", "--launches-per-call", "2", "--json", "--out", "o.jsonl"
+    )
+    record = json.loads(told.stdout)
+    assert record["how"]["launches"] == 2
+    assert record["total"]["ldg"]["value"] == float(one[ldg].replace(",", "")) + 7
+    assert pagebench_here("import", "p.csv", "--launches-per-call", "3").returncode == 2
