@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -29,6 +30,14 @@ PACKAGES = {
     "flashinfer": "flashinfer-python",
     "cupti": "cupti-python",
 }
+CHANGES_SPEED = re.compile(
+    r"(CUDA|CUDNN|CUBLAS|CUBLASLT|CUTLASS|CUTE|TRITON|FLASHINFER|NVCC|TORCHINDUCTOR|XQA)_"
+    r"|NVIDIA_TF32_OVERRIDE$|PYTORCH_\w*ALLOC|TORCH_(CUDA|ALLOW|COMPILE|CUDNN|BLAS)\w*"
+    r"|(OMP|MKL|OPENBLAS|NUMEXPR)_NUM_THREADS$|(OMP|KMP|GOMP)_\w+|MALLOC_\w+|LD_PRELOAD$"
+)
+# These choose a device or a place; the device that was chosen stands in the record.
+ONLY_CHOOSE = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_VERSION"}
+PATH = re.compile(r"(?:~|file:/)?/[^\s:;,=]*")
 # Written by `make offline-bundle`, for a machine that has the tree but not its .git.
 COMMIT_FILE = Path(".gpubox/commit")
 
@@ -74,7 +83,7 @@ class Environment(
     cores: int | None = None
     torch_threads: int | None = None
     load: float | None = None
-    variables: Mapping[str, str] = {}
+    variables: Mapping[str, str] | None = None
 
     @property
     def gpu_name(self) -> str:
@@ -92,6 +101,19 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def variables(given: Mapping[str, str]) -> dict[str, str]:
+    """Variables that change speed, by name. Of a path only the last part is kept: the rest names
+    users and machines."""
+    wanted = (name for name in sorted(given) if CHANGES_SPEED.match(name))
+    return {name: _unplaced(given[name]) for name in wanted if name not in ONLY_CHOOSE}
+
+
+def _unplaced(value: str) -> str:
+    """The value with every absolute path in it cut to its last part; `set` where none is left."""
+    kept = PATH.sub(lambda path: path[0].rstrip("/").rpartition("/")[2], value)
+    return kept or ("set" if value else "")
 
 
 @cache
@@ -122,7 +144,9 @@ def environment(device: Device) -> Environment:
     """Everything that stays the same while a worker lives."""
     facts = _cpu() if device.kind == "cpu" else gpu_facts(device)
     system = f"{platform.system()} {platform.machine()}"
-    return Environment(versions=versions(), **commit(), os=system, **facts)
+    return Environment(
+        versions=versions(), **commit(), os=system, variables=variables(os.environ), **facts
+    )
 
 
 def _cpu() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pagebench.harness.errors import UserError
 from pagebench.harness.records import store
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.timing import Timing
+from pagebench.harness.show import grouped
 from pagebench.harness.show import timings as tables
 from pagebench.harness.show.text import plain, under_environments
 
@@ -65,14 +66,14 @@ def _print_timings(timings: Sequence[Timing], as_json: bool, markdown: bool) -> 
 
         print_json(map(timing_json, timings))
     elif markdown:
-        rows = [tables.cells_of(tables.row(timing)) for timing in timings]
+        rows = list(map(tables.cells_of, tables.rows(timings)))
         _print_markdown(timings, tables.HEADINGS, rows)
     else:
         print_table(timings)
 
 
 def _print_grouped(timings: Sequence[Timing], repeats: bool, markdown: bool) -> None:
-    headings, rows = _repeats(timings) if repeats else tables.pivot(timings)
+    headings, rows = _repeats(timings) if repeats else grouped.pivot(timings)
     if markdown:
         _print_markdown(timings, headings, rows)
     else:
@@ -80,10 +81,10 @@ def _print_grouped(timings: Sequence[Timing], repeats: bool, markdown: bool) -> 
 
 
 def _repeats(timings: Sequence[Timing]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    rows = tables.repeats(timings)
+    rows = grouped.repeats(timings)
     if not rows:
         raise UserError("no cell was measured in more than one process: use run --processes")
-    return tables.REPEAT_HEADINGS, rows
+    return grouped.REPEAT_HEADINGS, rows
 
 
 def _print_markdown(
@@ -97,14 +98,14 @@ def _print_markdown(
 def print_table(timings: Sequence[Timing]) -> None:
     """Each record's command with its numbers below on a terminal; elsewhere one uncut line."""
     if sys.stdout.isatty() and len(timings) <= MOST_RICH_ROWS:
-        put(tables.tall(map(tables.row, timings)))
+        put(tables.tall(tables.rows(timings)))
     else:
         put(plain_table(timings))
 
 
 def plain_table(timings: Sequence[Timing]) -> str:
     """One uncut line for each record."""
-    return plain(tables.HEADINGS, map(tables.cells_of, map(tables.row, timings)))
+    return plain(tables.HEADINGS, map(tables.cells_of, tables.rows(timings)))
 
 
 COMMANDS = (report,)

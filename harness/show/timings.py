@@ -1,22 +1,23 @@
-"""Timings as rows: for a terminal, in Markdown, by process and by clock."""
+"""Timings as rows: for a terminal and in Markdown."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from pagebench.harness.escape import shell, visible
+from pagebench.harness.records import identity
 from pagebench.harness.records.caveats import clock_moved
 from pagebench.harness.records.select import usual_state
 from pagebench.harness.records.timing import USUAL_SECONDS, Block, Samples, Timing
 from pagebench.harness.show.caveats import caveat
+from pagebench.harness.show.identities import own
 from pagebench.harness.show.neighbours import neighbours_of
 from pagebench.harness.show.text import bandwidth, fold, number, plural, share
 from pagebench.harness.timing.stats import Modes, Summary, summarise
 
+IN_COLUMNS = ("resolved kernel", "resolved splits")  # a row shows them
 SHORT_FLOORS = 10  # a shorter time is mostly clock overhead
 
 
@@ -55,6 +56,29 @@ HEADINGS = (
     "note",
     "reproduce with",
 )
+
+
+def rows(timings: Sequence[Timing]) -> list[Row]:
+    """Records as rows; those of one cell that were not measured alike say in what they differ."""
+    told = told_apart(timings)
+    return [
+        replace(shown, note="; ".join(filter(None, (apart, shown.note))))
+        for shown, apart in zip(map(row, timings), told, strict=True)
+    ]
+
+
+def told_apart(timings: Sequence[Timing]) -> list[str]:
+    """For each record that has a time, in what it differs from others of its cell; else empty."""
+    cells: dict[str, list[int]] = defaultdict(list)
+    for at, timing in enumerate(timings):
+        if timing.samples:
+            cells[timing.cell].append(at)
+    found = [""] * len(timings)
+    for places in cells.values():
+        alike = identity.distinct([identity.of_timing(timings[at]) for at in places])
+        for at, values in zip(places, alike, strict=True):
+            found[at] = own([each for each in values if each.field not in IN_COLUMNS])
+    return found
 
 
 def row(timing: Timing) -> Row:
@@ -129,12 +153,12 @@ def _of_samples(samples: Samples, summary: Summary) -> list[str]:
     few, floor_us = plural(summary.count, "sample"), samples.floor_us
     return [
         *([] if summary.has_interval else [f"no interval from {few}: raise --seconds"]),
-        *([_bimodal(summary.modes)] if summary.modes else []),
+        *([bimodal(summary.modes)] if summary.modes else []),
         *([f"under {SHORT_FLOORS} floors"] if summary.median_us < SHORT_FLOORS * floor_us else []),
     ]
 
 
-def _bimodal(modes: Modes) -> str:
+def bimodal(modes: Modes) -> str:
     fast, slow = modes.fast_us, modes.slow_us
     return f"bimodal: {fast:.1f} and {slow:.1f} us ({modes.slow_share:.0%} slow)"
 
@@ -192,97 +216,3 @@ def _under_command(shown: Row) -> list[str]:
         visible(f"    {shown.kernel}{splits}"),
         *([fold(f"    note: {shown.note}", 6)] if shown.note else []),
     ]
-
-
-# --- By process -----------------------------------------------------------------------------------
-
-REPEAT_HEADINGS = ("cell", "clock, L2", "processes", "median us", "spread of medians", "modes")
-
-
-def repeats(timings: Iterable[Timing]) -> list[tuple[str, ...]]:
-    """Cells measured in several processes: their medians' spread, and modes over all samples."""
-    groups: dict[tuple[str, ...], list[Samples]] = defaultdict(list)
-    for timing in timings:
-        if timing.samples:
-            groups[timing.cell, timing.boundary, timing.clock, timing.l2].append(timing.samples)
-    return [_repeat(key, group) for key, group in groups.items() if len(group) > 1]
-
-
-def _repeat(key: tuple[str, ...], group: Sequence[Samples]) -> tuple[str, ...]:
-    """`key` is cell, boundary, clock and state of the L2."""
-    cell, _, clock, l2 = key
-    times = [samples.time_us for samples in group]
-    medians = np.array([np.median(values) for values in times])
-    modes = summarise(np.concatenate(times).tolist()).modes
-    return (
-        cell,
-        f"{clock}, {l2}",
-        str(len(group)),
-        f"{np.median(medians):.2f}",
-        f"{(medians.max() - medians.min()) / np.median(medians):.2%}",
-        _bimodal(modes) if modes else "unimodal",
-    )
-
-
-# --- By clock -------------------------------------------------------------------------------------
-
-GAP_HEADINGS = ("compared on", "events floor us", "events - cupti us", "allowed us", "within")
-
-
-def pivot(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """One row per cell, boundary and L2 state, one column per clock; events beside cupti spans."""
-    rows = _by_state(timings)
-    clocks = sorted({clock for found in rows.values() for clock in found})
-    compares = "cupti" in clocks
-    headings = ["cell", *(f"{clock} us" for clock in clocks), *(GAP_HEADINGS if compares else ())]
-    table = [
-        (
-            ", ".join(state),
-            *(_median(found.get(clock)) for clock in clocks),
-            *(_gap(found) if compares else ()),
-        )
-        for state, found in rows.items()
-    ]
-    return headings, table
-
-
-def _by_state(timings: Iterable[Timing]) -> dict[tuple[str, ...], dict[str, Samples]]:
-    """Samples by state and clock; the eager clock cannot choose a state: it is in all of them."""
-    measured = [(timing, timing.samples) for timing in timings if timing.samples]
-    rows: dict[tuple[str, ...], dict[str, Samples]] = {}
-    for timing, samples in measured:
-        if timing.clock != "eager":
-            rows.setdefault(_state(timing), {})[timing.clock] = samples
-    for timing, samples in measured:
-        if timing.clock == "eager":
-            beside = [found for state, found in rows.items() if state[0] == timing.cell]
-            for found in beside or [rows.setdefault(_state(timing), {})]:
-                found["eager"] = samples
-    return rows
-
-
-def _state(timing: Timing) -> tuple[str, ...]:
-    """The cell, with its boundary and L2 state if they are not the default."""
-    unusual = (word for word in (timing.boundary, timing.l2) if word not in ("run", "cold"))
-    return (timing.cell, *unusual)
-
-
-def _median(samples: Samples | None) -> str:
-    return "" if samples is None else f"{np.median(samples.time_us):.2f}"
-
-
-def _gap(found: Mapping[str, Samples]) -> tuple[str, ...]:
-    """Events minus the span, against a limit of the floor plus one per cent of the span."""
-    events, cupti = found.get("events"), found.get("cupti")
-    if cupti and cupti.gap_us is not None and cupti.events_floor_us is not None:
-        return _gap_cells(cupti.events_floor_us, cupti.gap_us, cupti, "the same calls")
-    if not (events and cupti):
-        return ("",) * len(GAP_HEADINGS)
-    gap = float(np.median(events.time_us) - np.median(cupti.time_us))
-    return _gap_cells(events.floor_us, gap, cupti, "two processes")
-
-
-def _gap_cells(floor_us: float, gap: float, span: Samples, on: str) -> tuple[str, ...]:
-    allowed = span.allowed_us(floor_us)
-    inside = "yes" if abs(gap) <= allowed else "no"
-    return (on, f"{floor_us:.2f}", f"{gap:.2f}", f"{allowed:.2f}", inside)

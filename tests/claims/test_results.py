@@ -22,7 +22,7 @@ from pagebench.harness.records.select import SomeRecord
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.records.verdict import Change, Verdict
-from pagebench.harness.show import timings as report
+from pagebench.harness.show import grouped
 from pagebench.harness.study import page as study_page
 from pagebench.harness.study.read import read as read_study
 from pagebench.harness.study.sections import study as draw_study
@@ -300,7 +300,7 @@ STEADY = (
 def test_medians_of_five_processes_agree_as_the_log_says(
     run: str, cells: tuple[str, ...], most: float
 ) -> None:
-    rows = {row[0]: row for row in report.repeats(records(run))}
+    rows = {row[0]: row for row in grouped.repeats(records(run))}
     for cell in cells:
         _, _, processes, _, spread, modes = rows[cell]
         assert (processes, modes) == ("5", "unimodal")

@@ -12,19 +12,10 @@ from msgspec import structs
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
 from pagebench.harness.records.timing import Asked, Block, Predicted, Samples, Timing
+from pagebench.harness.show.grouped import pivot, repeats
 from pagebench.harness.show.machine import timing_json
 from pagebench.harness.show.text import markdown, plain
-from pagebench.harness.show.timings import (
-    HEADINGS,
-    Row,
-    cells_of,
-    command,
-    notes,
-    pivot,
-    repeats,
-    row,
-    tall,
-)
+from pagebench.harness.show.timings import HEADINGS, Row, cells_of, command, notes, row, tall
 from pagebench.harness.timing.options import Options, default_options
 from pagebench.harness.timing.stats import summarise
 from pagebench.kernels.device import CPU, Device

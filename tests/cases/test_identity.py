@@ -1,0 +1,155 @@
+"""No number is put together with another of a different identity without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fakes import DATA
+from pagebench.harness.cli.report import report
+from pagebench.harness.environment import Environment, variables
+from pagebench.harness.records import identity, store
+from pagebench.harness.records.timing import Samples, Timing
+
+H200 = Environment(
+    gpu="NVIDIA H200", uuid="GPU-11111111-2222-3333", sm_count=132, driver="580.1", cuda="13.0",
+    capability=(9, 0), mig=False, ecc=True, power_limit_w=700.0, memory_bus_bits=6144,
+    versions={"torch": "2.13.0", "triton": "3.9.0"}, variables={}, torch_threads=4, cpu="x",
+)  # fmt: skip
+PLANTED: dict[str, tuple[dict[str, Any], str]] = {
+    "gpu": ({"gpu": "NVIDIA L40S"}, "GPU NVIDIA L40S"),
+    "uuid": ({"uuid": "GPU-99999999-2222-3333"}, "GPU-99999999"),
+    "sm_count": ({"sm_count": 66}, "SMs 66"),
+    "mig_slice": ({"mig_slice": "1g.18gb"}, "slice 1g.18gb"),
+    "driver": ({"driver": "570.9"}, "driver 570.9"),
+    "cuda": ({"cuda": "12.8"}, "CUDA 12.8"),
+    "library torch": ({"versions": {"torch": "2.9.0", "triton": "3.9.0"}}, "torch 2.9.0"),
+    "variables": ({"variables": {"CUDA_LAUNCH_BLOCKING": "1"}}, "CUDA_LAUNCH_BLOCKING=1"),
+    "ecc": ({"ecc": False}, "ECC False"),
+    "power_limit_w": ({"power_limit_w": 350.0}, "power limit W 350"),
+    "torch_threads": ({"torch_threads": 8}, "torch threads 8"),
+    "capability": ({"capability": (8, 9)}, "capability (8, 9)"),
+    "memory_bus_bits": ({"memory_bus_bits": 384}, "memory bus bits 384"),
+}
+OF_CALL: dict[str, tuple[dict[str, Any], str]] = {
+    "binary": ({"binary": "text:ffff"}, "binary text:ffff"),
+    "resolved splits": ({"resolved": {"kernel": "k", "splits": 9}}, "splits 9"),
+    "resolved kernel": ({"resolved": {"kernel": "other", "splits": 4}}, "kernel other"),
+}
+EVERY = {
+    **{name: ({"environment": replace(H200, **f)}, said) for name, (f, said) in PLANTED.items()},
+    **OF_CALL,
+}
+
+
+def timed(time_us: float, process: int = 0, **fields: Any) -> Timing:
+    """A measured record on the H200, with times round `time_us`."""
+    (golden,) = store.read([DATA / "timing_schema1.jsonl"], Timing).of(Timing)
+    assert isinstance(golden.samples, Samples)
+    times = tuple(time_us * (1 + 0.001 * (i % 5)) for i in range(40))
+    known: dict[str, Any] = {"environment": H200, "binary": "text:0000", "process": process}
+    known["resolved"] = {"kernel": "k", "splits": 4}
+    return replace(golden, samples=replace(golden.samples, time_us=times), **known | fields)
+
+
+def reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], timings: Sequence[Timing], *options: str
+) -> list[str]:
+    """The lines that `report` prints of the records."""
+    path = tmp_path / "two.jsonl"
+    store.append(path, *timings)
+    report([path], **{option: True for option in options})
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("field", EVERY)
+def test_a_planted_difference_in_every_field_is_found_and_nothing_else(field: str) -> None:
+    """3acd176 compared a GPU's model in some joins and nothing in the others."""
+    fields, _ = EVERY[field]
+    one, other = (identity.of_timing(each) for each in (timed(1.0), timed(1.0, **fields)))
+    assert [each.field for each in identity.differences(one, other)] == [field]
+    assert identity.differences(one, one) == ()
+
+
+@pytest.mark.parametrize("field", EVERY)
+def test_processes_of_two_identities_are_not_pooled(
+    field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3acd176 printed `2 processes, median 333, bimodal` of an H200 at 222 us and another GPU at
+    444 us."""
+    fields, said = EVERY[field]
+    here = [timed(222.0, process) for process in (0, 1)]
+    there = [timed(444.0, process, **fields) for process in (0, 1)]
+    lines = reported(tmp_path, capsys, [*here, *there], "repeats")
+    assert len(lines) == 3
+    assert "222." in lines[1]
+    assert "444." in lines[2]
+    assert said in lines[2]
+    assert all("unimodal" in line for line in lines[1:])
+
+
+@pytest.mark.parametrize("field", EVERY)
+def test_clocks_shows_both_identities_and_compares_neither_with_the_other(
+    field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3acd176 showed the last record alone."""
+    fields, said = EVERY[field]
+    lines = reported(tmp_path, capsys, [timed(222.0), timed(444.0, **fields)], "clocks")
+    assert len(lines) == 3
+    assert "222." in lines[1]
+    assert "444." in lines[2]
+    assert said in lines[2]
+
+
+def test_two_rows_of_one_cell_say_which_gpu_they_are_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3acd176 printed two rows that nothing told apart."""
+    other = replace(H200, gpu="NVIDIA L40S", uuid="GPU-9", sm_count=142)
+    timings = [timed(222.0), timed(444.0, environment=other)]
+    for options in ((), ("markdown",)):
+        lines = reported(tmp_path, capsys, timings, *options)
+        timings = []
+        assert [line for line in lines if "222." in line and "GPU NVIDIA H200" in line]
+        assert [line for line in lines if "444." in line and "GPU NVIDIA L40S" in line]
+
+
+def test_two_processes_of_one_identity_are_pooled_as_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = reported(tmp_path, capsys, [timed(222.0, 0), timed(223.0, 1)], "repeats")
+    assert len(lines) == 2
+    assert "[" not in lines[1]
+
+
+def test_what_an_old_record_does_not_know_is_no_difference() -> None:
+    old = timed(1.0, environment=Environment(gpu="NVIDIA H200"), binary=None)
+    assert identity.differences(*map(identity.of_timing, (old, timed(1.0)))) == ()
+
+
+def test_hashes_of_two_kinds_are_not_compared_and_count_as_unknown() -> None:
+    one, other = (identity.of_timing(timed(1.0, binary=b)) for b in ("text:00", "sass:11"))
+    assert identity.differences(one, other) == ()
+    assert not identity.is_binary_known(one, other)
+
+
+def test_variables_that_change_speed_stand_in_the_record_without_places() -> None:
+    """3acd176 recorded none. Which device was chosen stands elsewhere in the record."""
+    given = {
+        "CUDA_LAUNCH_BLOCKING": "1", "TRITON_CACHE_DIR": "/home/ann/cache", "CUTLASS_X": "2",
+        "FLASHINFER_EXTRA_CUDAFLAGS": "-O1 -I/home/ann/include", "CUBLAS_WORKSPACE_CONFIG": ":16:8",
+        "NVIDIA_TF32_OVERRIDE": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "PYTORCH_ALLOC_CONF": "backend:native", "OMP_NUM_THREADS": "3", "HOME": "/home/ann",
+        "CUDA_VISIBLE_DEVICES": "1", "CUDA_HOME": "/opt/cuda-13.0/",
+    }  # fmt: skip
+    found = variables(given)
+    assert set(given) - set(found) == {"HOME", "CUDA_VISIBLE_DEVICES"}
+    assert found["TRITON_CACHE_DIR"] == "cache"
+    assert found["FLASHINFER_EXTRA_CUDAFLAGS"] == "-O1 -Iinclude"
+    assert found["CUDA_HOME"] == "cuda-13.0"
+    assert found["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert not any("ann" in value for value in found.values())
