@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -100,7 +101,10 @@ def run(
         raise UserError("--resume needs --out FILE, the file to continue")
     here, asked = device_and_kernel(device, kernel), wanted(names, suite)
     options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"))
-    options = replace(options, seconds=seconds, kernel_file=str(kernel) if kernel else None)
+    options = replace(options, seconds=seconds)
+    if kernel:
+        sha = sha256(kernel.read_bytes()).hexdigest()
+        options = replace(options, kernel_file=str(kernel), kernel_sha=sha)
     clocks = chosen("clock", clock, CLOCKS, options, here)
     states = chosen("l2", l2, L2_STATES, options, here)
     todo = jobs(asked.cells, options, clocks, states, processes, here)

@@ -18,6 +18,7 @@ from pagebench.harness.timing.clocks.interval import interval
 from pagebench.harness.timing.clocks.make import make_clock
 from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of, recordable
 from pagebench.harness.timing.options import HALF_WIDTH, Options
+from pagebench.harness.timing.planned import check_call, workspace_of
 from pagebench.harness.timing.session import Session
 from pagebench.kernels.adapter import Adapter, Call, Refusal
 from pagebench.kernels.device import Device
@@ -26,7 +27,7 @@ from pagebench.layouts.lowering import KINDS
 from pagebench.layouts.placement import pool_pages
 from pagebench.layouts.sharing import Streams
 from pagebench.layouts.table import check, page_table
-from pagebench.layouts.tensors import Batch, materialise, pool_bytes
+from pagebench.layouts.tensors import materialise, pool_bytes
 from pagebench.layouts.work import predict
 
 ORACLE_BYTES = 24  # scratch bytes per KV element: a hash, its temporaries, fp32 keys and values
@@ -82,7 +83,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         found = replace(found, layout=Layout(**check(table), lowering=kind))
         batch = materialise(table, kind, with_kv=options.boundary == "run")
         progress("planning")  # may compile a module, so the parent waits longer
-        call = _planned(adapter, batch, graph=options.clock == "graph")
+        call = check_call(adapter, adapter.plan(batch, graph=options.clock == "graph"), batch)
         found = replace(found, resolved=recordable(call.resolved))
         _call_first(call, options, session, progress)
         progress("checking")
@@ -112,13 +113,6 @@ def _lowering(adapter: Adapter, cell: Cell) -> str:
     if kind not in KINDS:
         raise ValueError(f"{cell.kernel}.lowering() must return {' or '.join(KINDS)}, not {kind}")
     return kind
-
-
-def _planned(adapter: Adapter, batch: Batch, *, graph: bool) -> Call:
-    call = adapter.plan(batch, graph=graph)
-    if not isinstance(call, Call):
-        raise TypeError(f"{adapter.name}.plan() must return a Call, not {type(call).__name__}")
-    return call
 
 
 def _what_is_timed(
@@ -212,9 +206,9 @@ def device_bytes(
     entries = shape.batch * shape.table_width
     tables = 40 * (entries + pages)  # int64 temporaries while the table is built and checked
     if boundary == "plan":
-        return tables + adapter.workspace_bytes(shape)
+        return tables + workspace_of(adapter, shape)
     oracle = ORACLE_BYTES * shape.kv_len * shape.kv_heads * shape.head_dim
-    scratch = max(FILL_BYTES[device.kind], oracle, adapter.workspace_bytes(shape))
+    scratch = max(FILL_BYTES[device.kind], oracle, workspace_of(adapter, shape))
     return pool_bytes(shape, pages) + tables + scratch
 
 
@@ -234,7 +228,12 @@ def _record(
         process=options.process,
         axes=cell.axes(),
         device=device.kind,
-        asked=Asked(seconds=options.seconds, device=device.torch_name, kernel=options.kernel_file),
+        asked=Asked(
+            seconds=options.seconds,
+            device=device.torch_name,
+            kernel=options.kernel_file,
+            kernel_sha=options.kernel_sha,
+        ),
         started=started,
         predicted=found.predicted,
         layout=found.layout,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import one_line
+from pagebench.harness.timing.planned import type_name
 from pagebench.kernels.adapter import Adapter, Refusal, of_kind
 from pagebench.kernels.device import Device, is_integrated
 from pagebench.kernels.quiet import stdout_to_stderr
@@ -40,6 +41,9 @@ def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
             reason = adapter.refuses(cell.shape, device)
     except Exception as error:
         return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
+    if reason is not None and not isinstance(reason, str):
+        wrong = f"{cell.kernel}.refuses() returned {type_name(reason)}; give a sentence or None"
+        return Refusal(wrong, "crashed")
     return of_kind("adapter", reason)
 
 

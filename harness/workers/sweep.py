@@ -85,14 +85,27 @@ def recorded(wanted: list[Job], path: Path) -> list[Timing]:
     return [newest[job.key] for job in wanted if job.key in newest]
 
 
+def differs(job: Job, timing: Timing) -> str | None:
+    """What is asked for now and is not what the record was made with; None if all is the same."""
+    asked, options = timing.asked, job.options
+    if (asked.kernel is None) != (options.kernel_file is None):
+        return "another kernel file"
+    if asked.kernel_sha != options.kernel_sha:
+        return "another content of the kernel file"
+    return None if asked.seconds == options.seconds else f"--seconds {asked.seconds:g}"
+
+
 def pending(wanted: list[Job], before: Iterable[Timing]) -> list[Job]:
-    """Jobs without a record, and jobs that were refused then but not now."""
-    status = {timing.key: timing.status for timing in before}
-    return [
-        job
-        for job in wanted
-        if job.key not in status or (status[job.key] == "refused" and not job.refused)
-    ]
+    """Jobs without a record, those that crashed or were measured otherwise, and those that were
+    refused then but not now."""
+    found = {timing.key: timing for timing in before}
+    return [job for job in wanted if job.key not in found or _again(job, found[job.key])]
+
+
+def _again(job: Job, timing: Timing) -> bool:
+    if timing.status == "refused":
+        return not job.refused
+    return timing.status == "crashed" or differs(job, timing) is not None
 
 
 def sweep(

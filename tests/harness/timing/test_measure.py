@@ -141,7 +141,7 @@ def test_an_output_that_goes_wrong_while_timed_has_no_time(kernel: Any) -> None:
 
     def drift(batch: Batch, call: Any) -> None:
         calls[0] += 1
-        if calls[0] > 2:
+        if calls[0] > 4:  # after the first two and the check
             call.out.mul_(1.02)
 
     kernel(drift)
@@ -387,10 +387,10 @@ class Staged(Gather):
 
         def run() -> None:
             calls[0] += 1
-            if self.fails == "run" or (self.fails == "timing" and calls[0] > 1):
+            if self.fails == "run" or (self.fails == "timing" and calls[0] > 3):
                 raise RuntimeError("no run")
             call.run()
-            if self.fails == "output" and calls[0] == 1:
+            if self.fails == "output" and calls[0] == 3:
                 assert call.out is not None
                 call.out.mul_(2)
 
@@ -487,32 +487,34 @@ def test_preparing_returns_what_it_found() -> None:
         ready.findings.check = None  # type: ignore[misc]
 
 
-ODD: dict[str, tuple[object, object]] = {
-    "nothing": (None, "None"),
-    "a list": ([1, 2], "[1, 2]"),
-    "a mapping": ({"a": 1}, "{'a': 1}"),
-    "a NumPy number": (np.int64(3), "3"),
-    "a tensor": (torch.tensor(2), "tensor(2)"),
-    "not a number": (float("nan"), "nan"),
-    "a number": (2.5, 2.5),
+ODD: dict[str, tuple[object, bool]] = {
+    "nothing": (None, False),
+    "a list": ([1, 2], False),
+    "a mapping": ({"a": 1}, False),
+    "a NumPy number": (np.int64(3), False),
+    "a tensor": (torch.tensor(2), False),
+    "not a number": (float("nan"), False),
+    "a number": (2.5, True),
     "a truth": (True, True),
 }
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_whatever_an_adapter_resolved_can_be_written_and_read_again(
+def test_whatever_an_adapter_resolved_is_recorded_or_named(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    value, kept = ODD[what]
+    """3acd176 lost the whole sweep of a NumPy number, and its later cells."""
+    value, is_plain = ODD[what]
 
     class Odd(Gather):
         name = "odd"
 
         def plan(self, batch: Batch, *, graph: bool) -> Call:
-            return replace(super().plan(batch, graph=graph), resolved={"splits": value, 1: "x"})
+            resolved: Any = {"splits": value}
+            return replace(super().plan(batch, graph=graph), resolved=resolved)
 
     monkeypatch.setitem(registry._from_files, "odd", Odd())
     store.append(tmp_path / "odd.jsonl", measure("odd_distinct_p16_b2_l64"))
     (again,) = store.read([tmp_path / "odd.jsonl"]).of(Timing)
-    assert again.status == "measured"
-    assert again.resolved == {"splits": kept, "1": "x"}
+    assert again.status == ("measured" if is_plain else "crashed")
+    assert is_plain or "resolved['splits'] is " in str(again.reason)
