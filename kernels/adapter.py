@@ -94,7 +94,7 @@ class Adapter(Protocol):
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:
     """The refusal of a kernel that needs a GPU of compute capability `least` or newer."""
     if device.kind == "cpu":
-        why = f", but {device.why}" if device.why not in ("", NO_GPU) else ""
+        why = f" ({device.why})" if device.why not in ("", NO_GPU) else ""
         return Refusal(
             f"{kernel} needs an NVIDIA GPU{why}; on the CPU use reference or gather", "device"
         )
