@@ -11,8 +11,11 @@ import typer
 
 from pagebench.harness.cli.options import AsJson, print_json, put
 from pagebench.harness.errors import UserError
+from pagebench.harness.judging.ceiling import beside_ceiling
 from pagebench.harness.records import store
+from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.select import Evidence
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.show import grouped
 from pagebench.harness.show import timings as tables
@@ -37,8 +40,10 @@ def report(
     is_grouped = repeats or clocks
     if (as_json and markdown) or (repeats and clocks) or (as_json and is_grouped):
         raise UserError("use --json alone, and only one of --repeats and --clocks")
-    stored = store.read(files, Timing, Counters)
-    timings, counted = stored.of(Timing), stored.of(Counters)
+    stored = store.read(files, Timing, Counters, MeasuredCeilings)
+    evidence = Evidence(ceilings=tuple(stored.of(MeasuredCeilings)))
+    timings = [beside_ceiling(timing, evidence) for timing in stored.of(Timing)]
+    counted = stored.of(Counters)
     if not timings and (not counted or is_grouped):
         raise UserError(_nothing_to_draw(stored, files))
     if is_grouped:

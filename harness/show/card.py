@@ -15,6 +15,7 @@ from pagebench.harness.errors import UserError
 from pagebench.harness.escape import shell
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.judging.binds import path_of
+from pagebench.harness.judging.ceiling import beside_ceiling, ceiling_of
 from pagebench.harness.records import store
 from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.ceilings import MeasuredCeilings
@@ -28,7 +29,7 @@ from pagebench.harness.show.counters import counters_card
 from pagebench.harness.show.sentences import binding_line
 from pagebench.harness.show.text import bandwidth, fold, share
 from pagebench.harness.timing.stats import summarise
-from pagebench.profiles.ceilings import CriticalPath, bandwidth_at
+from pagebench.profiles.ceilings import CriticalPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def joined(cell: str, files: Sequence[Path], found: Stored | None = None) -> Car
     counters = _counters(cell, timing, evidence)
     if timing is None and counters is None:
         raise UserError(_nothing(cell, files))
-    ceiling = _ceiling(timing, evidence) if timing else None
+    timing = timing and beside_ceiling(timing, evidence)
+    ceiling = ceiling_of(timing, evidence) if timing else None
     path = _binds(times, counters, evidence) if counters else None
     return Card(cell, timing, counters, ceiling, path)
 
@@ -103,14 +105,6 @@ def _counters(cell: str, timing: Timing | None, evidence: Evidence) -> Counters 
     state = State(timing.environment, timing.l2) if timing else None
     found = evidence.newest_counters(cells, state) or evidence.newest_counters(cells)
     return anew(found[0]) if found else None
-
-
-def _ceiling(timing: Timing, evidence: Evidence) -> float | None:
-    """GB/s that this GPU reaches when it reads as many bytes; None without a ceilings record."""
-    if timing.environment.gpu is None:
-        return None
-    found = evidence.newest_ceilings(timing.environment)
-    return bandwidth_at(found.dram_read, _distinct_bytes(timing)) if found else None
 
 
 def _binds(times: Iterable[Timing], counters: Counters, evidence: Evidence) -> CriticalPath | None:
@@ -248,6 +242,8 @@ def _bandwidth(card: Card, timing: Timing, shown: timings.Row) -> str:
     if card.ceiling_gbps:
         reached = (shown.gbps or 0) / card.ceiling_gbps
         text += f", {reached:.1%} of the measured {card.ceiling_gbps:.0f}"
+    elif timing.environment.gpu:
+        text += ", no measured ceiling of this GPU for as many bytes"
     return text + _dram(card.counters, timing, shown)
 
 

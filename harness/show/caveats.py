@@ -21,6 +21,7 @@ from pagebench.harness.records.caveats import (
     TimingCaveat,
     WideInterval,
 )
+from pagebench.harness.records.timing import Timing
 from pagebench.harness.show.text import plural
 
 
@@ -70,3 +71,13 @@ def _of_judging(found: JudgingCaveat) -> str:
 
 def caveats(found: Iterable[Caveat]) -> list[str]:
     return [caveat(each) for each in found]
+
+
+def ceiling_note(timing: Timing) -> str:
+    """What follows from a time that beats the measured ceiling; empty where it does not."""
+    if timing.ceiling_gbps is None or timing.ceiling_refuted is None:
+        return ""
+    beats = f"beats the measured ceiling of {timing.ceiling_gbps:.0f} GB/s"
+    if timing.ceiling_refuted:
+        return f"{beats}: ceiling refuted"
+    return f"{beats}, and no needles passed through this call: the time does not stand"

@@ -11,7 +11,7 @@ from pagebench.harness.records import identity
 from pagebench.harness.records.caveats import clock_moved
 from pagebench.harness.records.select import usual_state
 from pagebench.harness.records.timing import USUAL_SECONDS, Block, Samples, Timing
-from pagebench.harness.show.caveats import caveat
+from pagebench.harness.show.caveats import caveat, ceiling_note
 from pagebench.harness.show.identities import own
 from pagebench.harness.show.neighbours import neighbours_of
 from pagebench.harness.show.text import bandwidth, fold, number, plural, share
@@ -146,6 +146,7 @@ def notes(timing: Timing, summary: Summary | None) -> list[str]:
         *_of_samples(timing.samples, summary),
         *_of_blocks(timing.samples.blocks),
         *neighbours_of(timing.environment),
+        *filter(None, [ceiling_note(timing)]),
     ]
 
 
