@@ -22,7 +22,7 @@ def visible(text: str, keep: str = "") -> str:
     """The text with each character that does not show, or that moves others, as an escape.
 
     These are control characters, bidirectional marks, zero-width and unassigned ones, halves of
-    surrogates, and all spaces but the common one. Those in `keep` stay.
+    surrogates, and all spaces but the common and the unbroken one. Those in `keep` stay.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -30,7 +30,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def _shows(char: str) -> bool:
-    return char.isprintable() and char not in BLANK_LETTERS
+    return char == "\u00a0" or (char.isprintable() and char not in BLANK_LETTERS)
 
 
 def _escape(char: str) -> str:

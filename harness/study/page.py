@@ -38,7 +38,7 @@ def _shown(value: object) -> object:
     from markupsafe import Markup
 
     if isinstance(value, Markup):
-        return Markup(visible(value, keep="\n\u00a0"))
+        return Markup(visible(value, keep="\n"))
     return visible(value, keep="\n") if isinstance(value, str) else value
 
 
