@@ -6,24 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pagebench.harness.plugin.pytest_plugin import REPLAY, extra_info
+from pagebench.harness.plugin.pytest_plugin import NO_GPU, STORE, of_cell
+from pagebench.harness.plugin.storing import refuse_foreign
 from pagebench.harness.progress import silent
 from pagebench.harness.timing.options import default_options
-from pagebench.kernels.device import find_device
+from pagebench.harness.timing.refuse import refusal
 
 if TYPE_CHECKING:
     from pagebench.harness.cell import Cell
     from pagebench.harness.workers.worker import Pool
 
 
-@pytest.mark.benchmark(timer=REPLAY)
 def test_cell(
-    pagebench_cell: Cell, pagebench_boundary: str, pagebench_pool: Pool, benchmark: Any
+    pagebench_cell: Cell,
+    pagebench_boundary: str,
+    pagebench_pool: Pool,
+    benchmark: Any,
+    request: pytest.FixtureRequest,
 ) -> None:
-    options = default_options(find_device(), pagebench_boundary)
+    refuse_foreign(benchmark)
+    device = pagebench_pool.device
+    options = default_options(device, pagebench_boundary)
     timing = pagebench_pool.measure(pagebench_cell, options, silent)
     if timing.status == "refused":
+        reason = refusal(pagebench_cell, device, pagebench_boundary)
+        lacked = device.kind == "cpu" and reason is not None and reason.kind == "device"
+        request.node.user_properties.append((NO_GPU, lacked))
         pytest.skip(str(timing.reason))
     if timing.samples is None:
         pytest.fail(f"{timing.status}: {timing.reason}", pytrace=False)
-    REPLAY.replay(benchmark, timing.samples, extra_info(timing))
+    request.config.stash[STORE].put(benchmark, of_cell(timing, device.name))

@@ -142,12 +142,13 @@ def notes(timing: Timing, summary: Summary | None) -> list[str]:
     """What a reader must know before using the number."""
     if timing.samples is None or summary is None:
         return [f"{timing.status}: {timing.reason}"]
-    return [
-        *_of_samples(timing.samples, summary),
-        *_of_blocks(timing.samples.blocks),
-        *neighbours_of(timing.environment),
-        *filter(None, [ceiling_note(timing)]),
-    ]
+    told = sample_notes(timing.samples, timing.environment, summary)
+    return [*told, *filter(None, [ceiling_note(timing)])]
+
+
+def sample_notes(samples: Samples, facts: Environment, summary: Summary) -> list[str]:
+    """What a reader must know of samples that were taken there."""
+    return [*_of_samples(samples, summary), *_of_blocks(samples.blocks), *neighbours_of(facts)]
 
 
 def _of_samples(samples: Samples, summary: Summary) -> list[str]:

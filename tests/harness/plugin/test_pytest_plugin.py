@@ -56,7 +56,8 @@ def test_benchmark_only_measures_a_suite_and_fills_the_json(
 ) -> None:
     pytester.makeini(SWEEPS)
     pytester.makepyfile("def test_of_the_project(): pass")
-    result = pytester.runpytest_inprocess("--benchmark-only", "--benchmark-json=o.json")
+    words = ("--benchmark-only", "--benchmark-json=o.json", "--device=cpu")
+    result = pytester.runpytest_inprocess(*words)
     result.assert_outcomes(passed=2, skipped=1)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["1 cell refused: xqa needs an NVIDIA GPU*"])
@@ -73,7 +74,7 @@ def test_a_sweep_that_is_refused_whole_says_why_and_is_no_success(
     pytester: pytest.Pytester, small_suite: None
 ) -> None:
     pytester.makeini(SWEEPS)
-    result = pytester.runpytest_inprocess("--benchmark-only", "-k", "xqa")
+    result = pytester.runpytest_inprocess("--benchmark-only", "-k", "xqa", "--device=cpu")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["1 cell refused: xqa needs an NVIDIA GPU*"])
 
