@@ -10,7 +10,7 @@ from pagebench.harness.plugin.pytest_plugin import NO_GPU, STORE, of_cell
 from pagebench.harness.plugin.storing import refuse_foreign
 from pagebench.harness.progress import silent
 from pagebench.harness.timing.options import default_options
-from pagebench.harness.timing.refuse import refusal
+from pagebench.harness.timing.refuse import lacks_gpu, refusal
 
 if TYPE_CHECKING:
     from pagebench.harness.cell import Cell
@@ -30,7 +30,7 @@ def test_cell(
     timing = pagebench_pool.measure(pagebench_cell, options, silent)
     if timing.status == "refused":
         reason = refusal(pagebench_cell, device, pagebench_boundary)
-        lacked = device.kind == "cpu" and reason is not None and reason.kind == "device"
+        lacked = lacks_gpu(pagebench_cell, device, reason)
         request.node.user_properties.append((NO_GPU, lacked))
         pytest.skip(str(timing.reason))
     if timing.samples is None:

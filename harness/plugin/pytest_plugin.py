@@ -24,6 +24,7 @@ from pagebench.harness.plugin.storing import (
 )
 
 if TYPE_CHECKING:
+    from pagebench.harness.environment import Environment
     from pagebench.harness.records.timing import Samples, Timing
     from pagebench.harness.suites import Suite
     from pagebench.harness.timing.call import TimedCall
@@ -215,8 +216,6 @@ def device_benchmark(request: pytest.FixtureRequest, benchmark: Any) -> Callable
 
 def of_call(timed: TimedCall) -> Measured:
     """What pytest-benchmark stores of a call."""
-    from pagebench.harness.show.timings import sample_notes
-
     samples, uuid = timed.samples, timed.environment.uuid
     extra = {
         "clock": timed.clock,
@@ -224,7 +223,7 @@ def of_call(timed: TimedCall) -> Measured:
         "floor_us": samples.floor_us,
         "device": timed.device,
         "uuid": uuid,
-        "notes": sample_notes(samples, timed.environment),
+        "notes": _notes(samples, timed.environment),
     }
     facts = facts_of(timed.device, timed.environment)
     return Measured(_seconds(samples), timed.clock, extra, facts)
@@ -232,16 +231,21 @@ def of_call(timed: TimedCall) -> Measured:
 
 def of_cell(timing: Timing, device: str) -> Measured:
     """What pytest-benchmark stores of a cell's record."""
-    from pagebench.harness.show.timings import sample_notes
-
     assert timing.samples is not None
     extra = extra_info(timing) | {
         "device": device,
         "uuid": timing.environment.uuid,
-        "notes": sample_notes(timing.samples, timing.environment),
+        "notes": _notes(timing.samples, timing.environment),
     }
     facts = facts_of(device, timing.environment)
     return Measured(_seconds(timing.samples), timing.clock, extra, facts)
+
+
+def _notes(samples: Samples, environment: Environment) -> list[str]:
+    from pagebench.harness.show.timings import sample_notes
+    from pagebench.harness.timing.stats import summarise
+
+    return sample_notes(samples, environment, summarise(samples.time_us))
 
 
 def _seconds(samples: Samples) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pagebench.harness.environment import Environment
 from pagebench.harness.escape import shell, visible
 from pagebench.harness.records import identity
 from pagebench.harness.records.caveats import clock_moved
