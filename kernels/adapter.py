@@ -37,6 +37,8 @@ class Refusal(str):
 class Call:
     """A planned call. `run` launches it and leaves the result in `out`, without allocating memory.
 
+    It reads the batch's query anew each time: what `batch.q` holds then is what it answers.
+
     `replan` plans the same call for a batch of other lengths. After it, `run` and any graph
     captured before compute the result for those lengths. `resolved` holds what was chosen: kernel,
     splits, page size. `symbols` holds a part of the name of each device kernel that the call
@@ -63,10 +65,25 @@ class Loads:
     merge_bytes: int | None = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Largest error of a head's output that a kernel's rounding explains.
+
+    |out - reference| / |reference|, with the reference rounded to the output's type. `random` is
+    for random queries, `zero` for zero queries, whose output is the mean of V.
+    """
+
+    random: float = 0.01
+    zero: float = 0.005
+
+
+MOST_CLAIMED = 0.01  # the most that a kernel without measurements in this repository may claim
+
+
 class Adapter(Protocol):
     """One device kernel. Importing its adapter needs neither a GPU nor the kernel's library.
 
-    Two members are optional. A kernel that does a shape's planted work has an attribute
+    Three members are optional. `tolerance` maps a KV type to the `Tolerance` that was measured. A kernel that does a shape's planted work has an attribute
     `plants = True`. A kernel whose loads are known from its source has a method
     `loads(shape, resolved, capability) -> Loads`, where `resolved` is a call's and `capability` is
     the GPU's compute capability (None: not known).

@@ -75,11 +75,13 @@ def materialise(table: PageTable, kind: str, *, with_kv: bool = True) -> Batch:
     return Batch(table.shape, table, lowered, q, k, v)
 
 
-def queries(shape: Shape, device: Any) -> Tensor:  # q_dtype [batch, q_heads, head_dim]
+def queries(
+    shape: Shape, device: Any, stream: int = Q_STREAM
+) -> Tensor:  # q_dtype [batch, q_heads, head_dim]
     import torch
 
     keys = torch.arange(shape.batch, device=device)
-    values = _values(keys, shape.q_heads, shape.head_dim, shape.seed, Q_STREAM)
+    values = _values(keys, shape.q_heads, shape.head_dim, shape.seed, stream)
     return values.to(torch_dtype(shape.q_dtype))
 
 
@@ -101,6 +103,28 @@ def request_kv(
     return k, v
 
 
+def token_rows(
+    table: PageTable, stream: int, tokens: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> Tensor:  # kv dtype [n, head_dim]
+    """K or V (by its stream) of `tokens`: request, position and KV head, int64 [n] each.
+
+    Computed without the page table, and only for the heads asked for.
+    """
+    import torch
+
+    shape, shared, device = table.shape, table.streams.shared_tokens, table.pages.device
+    request, position, head = tokens
+    keys = np.where(position < shared, position, (request + 1) * TOKEN_KEYS + position - shared)
+    element = torch.from_numpy(head * shape.head_dim).to(device)[:, None] + torch.arange(
+        shape.head_dim, device=device
+    )
+    words = -(-shape.kv_heads * shape.head_dim // 4)
+    counters = torch.from_numpy(keys).to(device)[:, None] * words + element // 4
+    bits = (hash_torch(shape.seed, stream, counters) >> (16 * (element % 4))) & 0xFFFF
+    lanes = torch.where(bits >= 2**15, bits - 2**16, bits)  # int16, as `_values` views them
+    return _scaled(lanes.to(torch.float32)).to(torch_dtype(shape.dtype))
+
+
 def pool_bytes(shape: Shape, pool_pages: int) -> int:
     """Device bytes of the K and V pools together."""
     return pool_pages * shape.page_size * shape.token_kv_bytes
@@ -115,8 +139,12 @@ def _values(
     words = -(-heads * head_dim // 4)
     counters = keys[:, None] * words + torch.arange(words, device=keys.device)
     lanes = hash_torch(seed, stream, counters).view(torch.int16)[:, : heads * head_dim]
-    values = lanes.to(torch.float32).add_(0.5).mul_(sqrt(3) / 2**15)
-    return values.view(-1, heads, head_dim)
+    return _scaled(lanes.to(torch.float32)).view(-1, heads, head_dim)
+
+
+def _scaled(lanes: Tensor) -> Tensor:
+    """16-bit integers as values of variance 1, in place."""
+    return lanes.add_(0.5).mul_(sqrt(3) / 2**15)
 
 
 def _pool(table: PageTable, stream: int, kind: str) -> Tensor:

@@ -1,132 +1,345 @@
-"""Is the output right? Compares a call's output with the oracle's, before and after timing."""
+"""Is the output right? Asks a call what is known, before, while and after it is timed.
+
+`docs/measuring.md` lists the questions and what they were shown to find.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from pagebench.harness.records.timing import Check
 from pagebench.harness.timing.findings import Failure, Findings
-from pagebench.kernels.adapter import Call
-from pagebench.kernels.reference import expected_output
+from pagebench.harness.timing.guards import Inputs, canaries
+from pagebench.harness.timing.needles import Needles, Targets, aim
+from pagebench.harness.timing.oracle import (
+    Answers,
+    Question,
+    drawn_requests,
+    errors,
+    shorter_lengths,
+)
+from pagebench.kernels.adapter import Call, Tolerance
 from pagebench.layouts.counter_hash import hash_numpy
-from pagebench.layouts.tensors import Batch
+from pagebench.layouts.tensors import Batch, queries
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Largest relative error, |out - ref| / |ref| over one request's output, that rounding explains.
-# A 16-bit output is off by 0.2 to 0.4 %; XQA and fa2 also round probabilities to the KV type.
-TOLERANCE = {"bf16": 0.01, "fp16": 0.005, "e4m3": 0.05}
-CHECKED_TOKENS = {"cuda": 2**20, "cpu": 2**16}  # tokens whose requests the oracle recomputes
-FRESHNESS_STREAM = 7
-FRESHNESS_REQUESTS = 4
+OTHER_Q_STREAM, MOMENT_STREAM = 9, 10
+ROUNDS_AFTER = 2  # rounds of random needles after timing, and for shorter contexts
+MISSED = 0.5  # a head this close to a value that it must not find has found it
+ONE_IN = 8  # samples in which the query is another, or that are compared, in the timed loop
 
 
+@dataclass(slots=True)
 class Checker:
-    """Compares a call's output with the oracle's, on requests drawn once.
+    """Asks a planned call, and keeps what was found; on a wrong answer it raises Failure with it.
 
-    Each check returns the errors found so far; on a wrong output it raises Failure with them.
+    After `before`, `again` and `after` the plan and the query are those of the cell.
     """
 
-    def __init__(self, batch: Batch, call: Call, synchronise: Callable[[], None]) -> None:
-        self._batch, self._call, self._synchronise = batch, call, synchronise
-        self._requests = _draw_requests(batch)
-        self._expected: Tensor | None = None
+    batch: Batch
+    call: Call
+    synchronise: Callable[[], None]
+    tolerance: Tolerance
+    _answers: Answers = field(init=False)
+    _inputs: Inputs = field(init=False)
+    _q: dict[str, Tensor] = field(init=False)
+    _so_far: Check = field(init=False)
+    _round: int = field(init=False, default=0)
+    _in_q: str = field(init=False, default="random")
+    _samples: int = field(init=False, default=0)
+    _worst: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        batch, device = self.batch, self.batch.device
+        assert batch.q is not None
+        requests = drawn_requests(batch)
+        other = queries(batch.shape, device, OTHER_Q_STREAM)
+        self._q = {"random": batch.q.clone(), "other": other, "zero": batch.q * 0}
+        self._answers = Answers(batch, requests)
+        self._inputs = Inputs(batch)
         self._so_far = Check(
-            tolerance=TOLERANCE[batch.shape.dtype],
-            requests=len(self._requests),
+            tolerance=self.tolerance.random,
+            tolerance_zero=self.tolerance.zero,
+            requests=len(requests),
             of_requests=batch.shape.batch,
         )
 
-    def planner(self) -> Callable[[], object]:
-        """A function that plans the call again for the same lengths."""
-        return lambda: self._call.replan(self._batch)
+    # --- Before and after timing ---
+
+    def before(self) -> Check:
+        """Everything that can be asked, by plain calls."""
+        return self._asked(self.call.run, "before timing", self._targets.rounds)
+
+    def again(self, replay: Callable[[], object]) -> Check:
+        """The same of a captured graph, which must answer for the newest plan and query."""
+        return self._asked(replay, "by the captured graph", self._targets.rounds)
+
+    def after(self, run: Callable[[], object] | None = None) -> Check:
+        """The output of the last timed call, what was seen while timing, and questions again."""
+        self.synchronise()
+        self._note("error_after", "after timing", self._error(self._in_q, "after timing"))
+        if self._worst is not None:
+            worst = float(self._worst)
+            self._note("error_timed", "while it was timed", worst)
+        return self._asked(run or self.call.run, "after timing", ROUNDS_AFTER)
+
+    @property
+    def _targets(self) -> Targets:
+        splits = self.call.resolved.get("splits", 1)
+        return Targets(self.batch, splits if isinstance(splits, int) and splits > 0 else 1)
+
+    def _asked(self, run: Callable[[], object], when: str, rounds: int) -> Check:
+        edges = rounds > ROUNDS_AFTER
+        try:
+            self._find(run, when, self._targets, rounds if edges else ROUNDS_AFTER, edges)
+            self._compare(run, when)
+            self._ask_shorter(run, when)
+            self._ask_one_token(run, when)
+        finally:
+            self.call.replan(self.batch)
+            self._put("random")
+        self._refuse_damage(when)
+        return self._so_far
+
+    def _compare(self, run: Callable[[], object], when: str) -> None:
+        """Random, other and zero queries against the reference."""
+        asked = [Question(name, self._q[name]) for name in ("random", "other", "zero")]
+        got = {each.name: self._ask(run, each.q, when) for each in asked}
+        unread = self._answers.work_out(asked, got["zero"])
+        for name, moment in (("random", "error_before"), ("other", "error_other")):
+            found = errors(got[name], self._answers.expected[name])
+            self._note(moment, when, found, name)
+        zero = errors(got["zero"], self._answers.expected["zero"])
+        self._note("error_zero", f"{when}, with a zero query", zero, limit=self.tolerance.zero)
+        if unread:
+            self._fail(f"{when}, {unread}")
+
+    def _ask_shorter(self, run: Callable[[], object], when: str) -> None:
+        """Other lengths through the same plan: another query, needles, and tokens past the end."""
+        batch = self.batch.with_lengths(shorter_lengths(self.batch))
+        self.call.replan(batch)
+        got = self._ask(run, self._q["other"], when)
+        self._answers.work_out([Question("shorter", self._q["other"], batch.table.lengths)], None)
+        moment = f"{when}, the output does not follow a newer plan: it"
+        self._note("error_replanned", moment, errors(got, self._answers.expected["shorter"]))
+        targets = Targets(batch, self._targets.splits)
+        self._find(run, when, targets, ROUNDS_AFTER, edges=True)
+        self._miss(run, when, batch, targets)
+
+    def _ask_one_token(self, run: Callable[[], object], when: str) -> None:
+        """One token, with a query that points away from it: any other weight would show."""
+        shape = self.batch.shape
+        one = self.batch.with_lengths(np.ones(shape.batch, np.int64))
+        self.call.replan(one)
+        owner = np.repeat(np.arange(shape.batch)[:, None], shape.q_heads, axis=1)
+        self._hit(run, f"{when}, with one token", aim(one, owner, 0 * owner, sign=-1.0))
+
+    # --- Needles ---
+
+    def _find(
+        self, run: Callable[[], object], when: str, targets: Targets, rounds: int, edges: bool
+    ) -> None:
+        for number in range(rounds):
+            owner, position = targets.own(number if edges else self._next(), edges=edges)
+            self._hit(run, when, aim(targets.batch, owner, position), position)
+
+    def _next(self) -> int:
+        """A number of random needles that was not used before."""
+        self._round += 1
+        return 1000 + self._round
+
+    def _hit(
+        self,
+        run: Callable[[], object],
+        when: str,
+        needles: Needles,
+        position: np.ndarray | None = None,
+    ) -> None:
+        out = self._ask(run, needles.q, when, every=True)
+        error = errors(out, needles.value, needles.sure)
+        worst, limit = float(error.max()), self.tolerance.random
+        at = np.unravel_index(int(error.argmax()), error.shape)
+        token = 0 if position is None else int(position[at])
+        missed = (
+            f"{when}, head {at[1]} of request {at[0]} does not read token {token}, or not alone: "
+            f"a query that only this token answers gives an error of {worst:.3g} (at most {limit:g})"
+        )
+        self._keep("error_needles", worst, missed if not worst <= limit else None)
+
+    def _miss(
+        self, run: Callable[[], object], when: str, batch: Batch, targets: Targets
+    ) -> None:
+        """Needles at tokens that a request does not have must find nothing."""
+        lengths = batch.table.lengths
+        beyond = np.broadcast_to(lengths[:, None], (len(lengths), batch.shape.q_heads))
+        exists = (self.batch.table.lengths > lengths)[:, None] & (beyond >= 0)
+        owner = np.broadcast_to(np.arange(len(lengths))[:, None], beyond.shape)
+        self._miss_at(run, f"{when}, a token past its end", (owner, beyond, exists))
+        if len(lengths) > 1:
+            self._miss_at(run, f"{when}, a token of another request", targets.others(self._next()))
+
+    def _miss_at(
+        self,
+        run: Callable[[], object],
+        what: str,
+        at: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ) -> None:
+        import torch
+
+        owner, position, exists = at
+        needles = aim(self.batch, owner, np.where(exists, position, 0))
+        sure = needles.sure & torch.from_numpy(exists).to(needles.sure.device)
+        out = self._ask(run, needles.q, what, every=True)
+        near = errors(out, needles.value).masked_fill(~sure, 1.0)
+        if bool((near < MISSED).any()):
+            request, head = np.unravel_index(int(near.argmin()), near.shape)
+            self._fail(f"{what} is read by head {head} of request {request}")
+
+    # --- One question ---
+
+    def _ask(
+        self, run: Callable[[], object], q: Tensor, when: str, *, every: bool = False
+    ) -> Tensor:
+        """The output for a query, float32: of every request, or of those that are compared."""
+        assert self.batch.q is not None
+        self.batch.q.copy_(q)
+        self.forget_output()
+        run()
+        self.synchronise()
+        self._refuse_unreal(when)
+        assert self.call.out is not None
+        return (self.call.out if every else self.call.out[self._answers.index]).float()
+
+    def _put(self, name: str) -> None:
+        assert self.batch.q is not None
+        self.batch.q.copy_(self._q[name])
+        self._in_q = name
 
     def forget_output(self) -> None:
         """Fill the output with infinity: what the call does not write stays infinite."""
-        assert self._call.out is not None
-        self._call.out.fill_(float("inf"))
+        assert self.call.out is not None
+        self.call.out.fill_(float("inf"))
 
-    def before(self) -> Check:
-        """Run the call once and compare."""
-        self.forget_output()
-        self._call.run()
-        error, wrong = self._compared("before")
-        return self._with(replace(self._so_far, error_before=error), wrong)
-
-    def after(self) -> Check:
-        """Compare the output of the last timed call."""
-        error, wrong = self._compared("after")
-        return self._with(replace(self._so_far, error_after=error), wrong)
-
-    def fresh(self, replay: Callable[[], object]) -> Check:
-        """A captured graph must answer for the newest plan: new lengths, plan, replay, compare."""
-        batch = self._batch
-        shorter = batch.with_lengths(_shorter(batch))
-        requests = self._requests[:FRESHNESS_REQUESTS]
-        self._call.replan(shorter)
-        self.forget_output()
-        replay()
-        self._synchronise()
-        error, _ = self._error(requests, expected_output(shorter, requests))
-        self._call.replan(batch)
-        stale = not error <= self._so_far.tolerance
-        wrong = "the captured graph does not follow a newer plan" if stale else None
-        return self._with(replace(self._so_far, error_replanned=round(error, 6)), wrong)
-
-    def _with(self, check: Check, wrong: str | None) -> Check:
-        self._so_far = check
-        if wrong:
-            raise Failure("wrong", wrong, Findings(check=check))
-        return check
-
-    def _compared(self, when: str) -> tuple[float, str | None]:
-        """The largest relative error, and what is wrong; None if it is within the tolerance."""
-        self._synchronise()
+    def _error(self, name: str, when: str) -> Tensor:
+        """Errors of the output that stands there now."""
         self._refuse_unreal(when)
-        if self._expected is None:
-            self._expected = expected_output(self._batch, self._requests)
-        error, request = self._error(self._requests, self._expected)
-        if error <= self._so_far.tolerance:
-            return round(error, 6), None
-        return round(error, 6), (
-            f"{when} timing, the output of request {request} has a relative error of {error:.3g} "
-            f"(at most {self._so_far.tolerance:g})"
-        )
+        assert self.call.out is not None
+        return errors(self.call.out[self._answers.index].float(), self._answers.expected[name])
 
     def _refuse_unreal(self, when: str) -> None:
-        out, found = self._call.out, Findings(check=self._so_far)
-        assert out is not None
+        assert self.call.out is not None
+        out, found = self.call.out, Findings(check=self._so_far)
+        if bool(out.isfinite().all()):
+            return
         if bool(out.isinf().any()):
-            raise Failure("wrong", f"{when} timing, some of the output was not written", found)
-        if bool(out.isnan().any()):
-            poison = "the output has NaN: the kernel read memory that no request owns"
-            raise Failure("poisoned", f"{when} timing, {poison}", found)
+            raise Failure("wrong", f"{when}, some of the output was not written", found)
+        poison = "the output has NaN: the kernel read memory that no request owns"
+        raise Failure("poisoned", f"{when}, {poison}", found)
 
-    def _error(self, requests: list[int], expected: Tensor) -> tuple[float, int]:
-        """The largest relative error, and the number of its request."""
-        assert self._call.out is not None
-        difference = self._call.out[requests].float() - expected
-        worst, at = (difference.norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max(0)
-        return float(worst), requests[int(at)]
+    # --- In the timed loop ---
 
+    def prepared(self, prepare: Callable[[], object]) -> Callable[[], object]:
+        """`prepare`, after the output is forgotten and at random moments the query is another.
 
-def _draw_requests(batch: Batch) -> list[int]:
-    """Whole requests in random order until the oracle's budget of tokens is spent; at least one."""
-    budget = CHECKED_TOKENS[batch.device.type]
-    order = np.random.default_rng().permutation(batch.shape.batch)
-    spent = np.cumsum(batch.table.lengths[order])
-    return [int(request) for request in order[: max(1, int((spent <= budget).sum()))]]
+        It runs before a sample, where no clock looks.
+        """
 
+        def forget_and_prepare() -> None:
+            self._disturb()
+            prepare()
+            if self._touches_output(prepare):
+                self.forget_output()
 
-def _shorter(batch: Batch) -> np.ndarray:  # int64 [batch]
-    """Lengths from half of each request's up to one token less than its own; at least 1."""
-    lengths = batch.table.lengths
-    draws = hash_numpy(batch.shape.seed, FRESHNESS_STREAM, np.arange(len(lengths)))
-    less = 1 + (draws % np.maximum(lengths // 2, 1).astype(np.uint64)).astype(np.int64)
-    shorter: np.ndarray = np.maximum(lengths - less, 1)
-    return shorter
+        return forget_and_prepare
+
+    def _touches_output(self, prepare: Callable[[], object]) -> bool:
+        """A warm cache is prepared by the call itself, which writes its output."""
+        return prepare == self._warming
+
+    _warming: Any = field(init=False, default=None)
+
+    def warms_by(self, run: Callable[[], object]) -> None:
+        self._warming = run
+
+    def _disturb(self) -> None:
+        is_random = self._draw(0)
+        wanted = "other" if is_random else "random"
+        if wanted != self._in_q:
+            self._put(wanted)
+        self.forget_output()
+
+    def look(self) -> None:
+        """After a sample: note, without waiting, how far its output is off."""
+        self._samples += 1
+        if self._samples > 1 and not self._draw(1) and self._in_q == "random":
+            return
+        expected = self._answers.expected[self._in_q]
+        assert self.call.out is not None
+        worst = errors(self.call.out[self._answers.index].float(), expected).max()
+        self._worst = worst if self._worst is None else worst.maximum(self._worst)
+
+    def _draw(self, stream: int) -> bool:
+        """True at one moment in ONE_IN; which ones, the cell's seed decides."""
+        counter = np.array([2 * self._samples + stream])
+        return int(hash_numpy(self.batch.shape.seed, MOMENT_STREAM, counter)[0]) % ONE_IN == 0
+
+    # --- Planning ---
+
+    def planner(self) -> Callable[[], object]:
+        """A function that plans the call again for the cell's lengths."""
+        return lambda: self.call.replan(self.batch)
+
+    def planned_otherwise(self) -> Callable[[], object]:
+        """Plans for other lengths at random moments, so that the next timed plan must plan."""
+        shorter = self.batch.with_lengths(shorter_lengths(self.batch))
+
+        def disturb() -> None:
+            self._samples += 1
+            if self._samples == 1 or self._draw(0):
+                self.call.replan(shorter)
+
+        return disturb
+
+    def after_planning(self) -> Check:
+        """The last timed plan must be the cell's: compare a call by it, then ask again."""
+        got = self._ask(self.call.run, self._q["random"], "after planning")
+        self._note("error_after", "after planning", errors(got, self._answers.expected["random"]))
+        return self._asked(self.call.run, "after planning", ROUNDS_AFTER)
+
+    # --- What is kept ---
+
+    def _note(
+        self, moment: str, when: str, found: Tensor | float, what: str = "", limit: float = 0.0
+    ) -> None:
+        """Keep the largest error of a moment; Failure where it is above its limit."""
+        limit = limit or self.tolerance.random
+        worst = found if isinstance(found, float) else float(found.max())
+        where = "" if isinstance(found, float) else self._answers.place(found)
+        wrong = f"{when}, the output{where} has a relative error of {worst:.3g} (at most {limit:g})"
+        self._keep(moment, worst, wrong if not worst <= limit else None)
+
+    def _keep(self, moment: str, worst: float, wrong: str | None) -> None:
+        before = getattr(self._so_far, moment)
+        error = round(worst if before is None else max(worst, before), 6)
+        self._so_far = replace(self._so_far, **{moment: error})
+        if wrong:
+            self._fail(wrong)
+
+    def _refuse_damage(self, when: str) -> None:
+        changed = self._inputs.changed()
+        if changed:
+            self._fail(f"{when}, the call changed its inputs: {', '.join(changed)}")
+        whole = canaries(self.call)
+        self._so_far = replace(self._so_far, canaries=whole)
+        if whole is False:
+            self._fail(f"{when}, the call wrote beside its output")
+
+    def _fail(self, reason: str) -> None:
+        raise Failure("wrong", reason, Findings(check=self._so_far))
