@@ -83,10 +83,10 @@ MOST_CLAIMED = 0.01  # the most that a kernel without measurements in this repos
 class Adapter(Protocol):
     """One device kernel. Importing its adapter needs neither a GPU nor the kernel's library.
 
-    Three members are optional. `tolerance` maps a KV type to the `Tolerance` that was measured. A kernel that does a shape's planted work has an attribute
-    `plants = True`. A kernel whose loads are known from its source has a method
-    `loads(shape, resolved, capability) -> Loads`, where `resolved` is a call's and `capability` is
-    the GPU's compute capability (None: not known).
+    Three members are optional. `tolerance` maps a KV type to the `Tolerance` that was measured. A
+    kernel that does a shape's planted work has an attribute `plants = True`. A kernel whose loads
+    are known from its source has a method `loads(shape, resolved, capability) -> Loads`, where
+    `resolved` is a call's and `capability` is the GPU's compute capability (None: not known).
     """
 
     name: str
@@ -106,6 +106,12 @@ class Adapter(Protocol):
 
     def plan(self, batch: Batch, *, graph: bool) -> Call:
         """Plan a call; with `graph`, one that a CUDA graph can capture and replay."""
+
+
+def tolerance_of(adapter: Adapter, dtype: str) -> Tolerance:
+    """The adapter's tolerance for a KV type; without one, that of a plain fp32 kernel."""
+    claimed: Mapping[str, Tolerance] = getattr(adapter, "tolerance", {})
+    return claimed.get(dtype, Tolerance())
 
 
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:

@@ -124,7 +124,13 @@ class Layout(Part, frozen=True, kw_only=True):
 
 
 class Check(Part, frozen=True, kw_only=True):
-    """Largest relative error of the checked requests at each moment; None where not checked."""
+    """Largest relative error of a head at each moment; None where not checked.
+
+    `tolerance` holds for all errors but `error_zero`, which is that of zero queries. Needles ask
+    every request; the others ask `requests` of `of_requests`. `canaries` says whether the memory
+    beside the output is whole; it is absent where none could be placed. In early records an error
+    is over a request's heads together.
+    """
 
     tolerance: float
     requests: int
@@ -132,11 +138,11 @@ class Check(Part, frozen=True, kw_only=True):
     error_before: float | None = None
     error_after: float | None = None
     error_replanned: float | None = None
-    seed: int | None = None  # draws the requests that are checked besides the fixed ones
-    error_needles: float | None = None
-    error_zero: float | None = None
     tolerance_zero: float | None = None
-    rounds: int | None = None  # of needles
+    error_zero: float | None = None
+    error_needles: float | None = None
+    error_timed: float | None = None
+    canaries: bool | None = None
 
 
 class Timing(Record, frozen=True, tag="timing"):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -113,9 +113,9 @@ class Checker:
         asked = [Question(name, self._q[name]) for name in ("random", "other", "zero")]
         got = {each.name: self._ask(run, each.q, when) for each in asked}
         unread = self._answers.work_out(asked, got["zero"])
-        for name, moment in (("random", "error_before"), ("other", "error_other")):
-            found = errors(got[name], self._answers.expected[name])
-            self._note(moment, when, found, name)
+        moment = "error_after" if when.startswith("after") else "error_before"
+        for name in ("random", "other"):
+            self._note(moment, when, errors(got[name], self._answers.expected[name]))
         zero = errors(got["zero"], self._answers.expected["zero"])
         self._note("error_zero", f"{when}, with a zero query", zero, limit=self.tolerance.zero)
         if unread:
@@ -168,14 +168,12 @@ class Checker:
         at = np.unravel_index(int(error.argmax()), error.shape)
         token = 0 if position is None else int(position[at])
         missed = (
-            f"{when}, head {at[1]} of request {at[0]} does not read token {token}, or not alone: "
-            f"a query that only this token answers gives an error of {worst:.3g} (at most {limit:g})"
+            f"{when}, head {at[1]} of request {at[0]} does not read token {token}, or not alone: a "
+            f"query that only it answers gives an error of {worst:.3g} (at most {limit:g})"
         )
         self._keep("error_needles", worst, missed if not worst <= limit else None)
 
-    def _miss(
-        self, run: Callable[[], object], when: str, batch: Batch, targets: Targets
-    ) -> None:
+    def _miss(self, run: Callable[[], object], when: str, batch: Batch, targets: Targets) -> None:
         """Needles at tokens that a request does not have must find nothing."""
         lengths = batch.table.lengths
         beyond = np.broadcast_to(lengths[:, None], (len(lengths), batch.shape.q_heads))
@@ -245,28 +243,20 @@ class Checker:
 
     # --- In the timed loop ---
 
-    def prepared(self, prepare: Callable[[], object]) -> Callable[[], object]:
-        """`prepare`, after the output is forgotten and at random moments the query is another.
+    def prepared(self, prepare: Callable[[], object], l2: str) -> Callable[[], object]:
+        """`prepare`, with the output forgotten and, at random moments, another query.
 
-        It runs before a sample, where no clock looks.
+        It runs before a sample, where no clock looks. A warm cache is prepared by the call itself,
+        which writes its output: then the output is forgotten afterwards.
         """
 
         def forget_and_prepare() -> None:
             self._disturb()
             prepare()
-            if self._touches_output(prepare):
+            if l2 == "warm":
                 self.forget_output()
 
         return forget_and_prepare
-
-    def _touches_output(self, prepare: Callable[[], object]) -> bool:
-        """A warm cache is prepared by the call itself, which writes its output."""
-        return prepare == self._warming
-
-    _warming: Any = field(init=False, default=None)
-
-    def warms_by(self, run: Callable[[], object]) -> None:
-        self._warming = run
 
     def _disturb(self) -> None:
         is_random = self._draw(0)
@@ -285,16 +275,19 @@ class Checker:
         worst = errors(self.call.out[self._answers.index].float(), expected).max()
         self._worst = worst if self._worst is None else worst.maximum(self._worst)
 
+    def look_and_forget(self) -> None:
+        """The same where nothing runs before a sample: it also disturbs, at random moments."""
+        self.look()
+        if self._draw(0):
+            self._disturb()
+            self.synchronise()
+
     def _draw(self, stream: int) -> bool:
         """True at one moment in ONE_IN; which ones, the cell's seed decides."""
         counter = np.array([2 * self._samples + stream])
         return int(hash_numpy(self.batch.shape.seed, MOMENT_STREAM, counter)[0]) % ONE_IN == 0
 
     # --- Planning ---
-
-    def planner(self) -> Callable[[], object]:
-        """A function that plans the call again for the cell's lengths."""
-        return lambda: self.call.replan(self.batch)
 
     def planned_otherwise(self) -> Callable[[], object]:
         """Plans for other lengths at random moments, so that the next timed plan must plan."""
@@ -315,9 +308,7 @@ class Checker:
 
     # --- What is kept ---
 
-    def _note(
-        self, moment: str, when: str, found: Tensor | float, what: str = "", limit: float = 0.0
-    ) -> None:
+    def _note(self, moment: str, when: str, found: Tensor | float, limit: float = 0.0) -> None:
         """Keep the largest error of a moment; Failure where it is above its limit."""
         limit = limit or self.tolerance.random
         worst = found if isinstance(found, float) else float(found.max())

@@ -38,7 +38,11 @@ def guarded_outputs(q: Tensor | None) -> Iterator[None]:
         yield
 
 
-def _is_like(made: Tensor, q: Tensor) -> bool:
+def _is_like(made: Any, q: Tensor | None) -> bool:
+    import torch
+
+    if q is None or not isinstance(made, torch.Tensor):
+        return False
     return (made.shape, made.dtype, made.device) == (q.shape, q.dtype, q.device) and (
         made.is_contiguous()
     )
@@ -63,7 +67,7 @@ def canaries(call: Call) -> bool | None:
     size, begin = out.numel() * out.element_size(), out.storage_offset() * out.element_size()
     if (storage.nbytes(), begin) != (size + 2 * MARGIN, MARGIN):
         return None
-    whole = torch.empty(0, dtype=torch.uint8, device=out.device).set_(storage)  # type: ignore[call-overload]
+    whole = torch.empty(0, dtype=torch.uint8, device=out.device).set_(storage)
     return bool((whole[:MARGIN] == CANARY).all() & (whole[MARGIN + size :] == CANARY).all())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.progress import Progress
-from pagebench.harness.records.timing import Asked, Layout, Predicted, Samples, Timing
+from pagebench.harness.records.timing import Asked, Check, Layout, Predicted, Samples, Timing
 from pagebench.harness.timing import refuse
 from pagebench.harness.timing.check import Checker
 from pagebench.harness.timing.clocks import sampling
@@ -17,10 +17,11 @@ from pagebench.harness.timing.clocks.graph import capture
 from pagebench.harness.timing.clocks.interval import interval
 from pagebench.harness.timing.clocks.make import make_clock
 from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of, recordable
+from pagebench.harness.timing.guards import guarded_outputs
 from pagebench.harness.timing.options import HALF_WIDTH, Options
 from pagebench.harness.timing.planned import check_call, workspace_of
 from pagebench.harness.timing.session import Session
-from pagebench.kernels.adapter import Adapter, Call, Refusal
+from pagebench.kernels.adapter import Adapter, Call, Refusal, tolerance_of
 from pagebench.kernels.device import Device
 from pagebench.kernels.registry import find_kernel
 from pagebench.layouts.lowering import KINDS
@@ -36,10 +37,14 @@ FILL_BYTES = {"cuda": 2 << 30, "cpu": 160 << 20}  # scratch while a pool is fill
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A planned and checked call, ready to be timed, and what was found before."""
+    """A planned and checked call, ready to be timed, and what was found before.
+
+    There is no checker where only planning is timed and the KV pool does not fit.
+    """
 
     call: Call
-    checker: Checker
+    batch: Batch
+    checker: Checker | None
     findings: Findings
 
 
@@ -50,8 +55,8 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
         ready = prepare(cell, options, session, progress)
         run, found = _what_is_timed(ready, options, progress)
         samples = _timed(run, ready, options, session, progress)
-        if options.boundary == "run":
-            found = replace(found, check=ready.checker.after())
+        if ready.checker is not None:
+            found = replace(found, check=_checked_after(ready.checker, run, options))
         refuse_disagreement(samples)
         middle = interval(samples.time_us).median_us
         refuse_implausible(middle, samples.floor_us, from_dram(found, options), session)
@@ -81,23 +86,42 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         progress("placing")
         table = page_table(cell.shape, streams, cell.placement, device.torch_name)
         found = replace(found, layout=Layout(**check(table), lowering=kind))
-        batch = materialise(table, kind, with_kv=options.boundary == "run")
+        batch = materialise(table, kind, with_kv=_fits_whole(cell, adapter, options, device))
         progress("planning")  # may compile a module, so the parent waits longer
-        call = check_call(adapter, adapter.plan(batch, graph=options.clock == "graph"), batch)
+        with guarded_outputs(batch.q):
+            planned = adapter.plan(batch, graph=options.clock == "graph")
+        call = check_call(adapter, planned, batch)
         found = replace(found, resolved=recordable(call.resolved))
-        _call_first(call, options, session, progress)
+        _call_first(call, session, progress)
         progress("checking")
-        checker = Checker(batch, call, session.synchronise)
-        if options.boundary == "run":
+        checker = None
+        if batch.q is not None:
+            tolerance = tolerance_of(adapter, cell.shape.dtype)
+            checker = Checker(batch, call, session.synchronise, tolerance)
             found = replace(found, check=checker.before())
     except Exception as error:
         raise failure_of(error, found) from error
-    return Prepared(call, checker, found)
+    return Prepared(call, batch, checker, found)
 
 
-def _call_first(call: Call, options: Options, session: Session, progress: Progress) -> None:
+def _fits_whole(cell: Cell, adapter: Adapter, options: Options, device: Device) -> bool:
+    """Whether the KV pool is made. Planning needs none, but a call by the plan proves it."""
+    if options.boundary == "run":
+        return True
+    needed = device_bytes(cell, cell.streams, adapter, device, "run")
+    return refuse.refuse_memory(needed, device) is None
+
+
+def _checked_after(checker: Checker, run: sampling.Run, options: Options) -> Check:
+    """A graph is asked by its replay, everything else by plain calls."""
+    if options.boundary == "plan":
+        return checker.after_planning()
+    return checker.after(run if options.clock == "graph" else None)
+
+
+def _call_first(call: Call, session: Session, progress: Progress) -> None:
     """The first call may compile, and the second says how long a call takes: see `patience`."""
-    for stage in ("first call", "second call") if options.boundary == "run" else ():
+    for stage in ("first call", "second call") if call.out is not None else ():
         progress(stage)
         call.run()
         session.synchronise()
@@ -120,13 +144,14 @@ def _what_is_timed(
 ) -> tuple[sampling.Run, Findings]:
     """The call, its planning, or a graph's replay that was checked to follow a newer plan."""
     if options.boundary == "plan":
-        return ready.checker.planner(), ready.findings
+        return (lambda: ready.call.replan(ready.batch)), ready.findings
     if options.clock != "graph":
         return ready.call.run, ready.findings
     try:
         replay = capture(ready.call.run)
         progress("checking the graph's plan")
-        return replay, replace(ready.findings, check=ready.checker.fresh(replay))
+        assert ready.checker is not None
+        return replay, replace(ready.findings, check=ready.checker.again(replay))
     except Exception as error:
         raise failure_of(error, ready.findings) from error
 
@@ -140,12 +165,24 @@ def _timed(
     progress("warming up")
     sampling.warm_up(run, monitor, session.synchronise)
     progress("timing")
-    prepare_cache: sampling.Run = sampling.nothing
-    if options.boundary == "run":
-        ready.checker.forget_output()
-        prepare_cache = session.prepare(options.l2, run)
+    before, look = _around(run, ready, options, session)
     rule = sampling.Rule(HALF_WIDTH[kind], seconds=options.seconds)
-    return sampling.measure(clock, run, prepare_cache, monitor, rule)
+    return sampling.measure(clock, run, before, monitor, rule, look)
+
+
+def _around(
+    run: sampling.Run, ready: Prepared, options: Options, session: Session
+) -> tuple[sampling.Run, sampling.Run]:
+    """What happens before and after each sample, where no clock looks: caches and checks."""
+    checker = ready.checker
+    if checker is None:
+        return sampling.nothing, sampling.nothing
+    if options.boundary == "plan":
+        return checker.planned_otherwise(), sampling.nothing
+    prepare_cache = session.prepare(options.l2, run)
+    if options.clock == "eager":  # it prepares nothing
+        return sampling.nothing, checker.look_and_forget
+    return checker.prepared(prepare_cache, options.l2), checker.look
 
 
 def from_dram(found: Findings, options: Options) -> int | None:

@@ -130,10 +130,13 @@ class Targets:
         shape = self.batch.shape
         count = shape.batch * shape.q_heads
         draws = hash_numpy(shape.seed, NEEDLE_STREAM, np.arange(count) + number * count)
-        return (draws >> np.uint64(2)).reshape(shape.batch, shape.q_heads)
+        shifted: np.ndarray = (draws >> np.uint64(2)).reshape(shape.batch, shape.q_heads)
+        return shifted
 
     def _random(self, number: int) -> np.ndarray:
-        return self._draws(number).astype(np.int64) % self.batch.table.lengths[:, None]
+        drawn = self._draws(number).astype(np.int64)
+        within: np.ndarray = drawn % self.batch.table.lengths[:, None]
+        return within
 
     def _edge(self, kind: str, drawn: np.ndarray) -> np.ndarray:  # int64 [batch]
         lengths, page = self.batch.table.lengths, self.batch.shape.page_size
@@ -149,7 +152,8 @@ class Targets:
             "split begin": split,
         }
         at = found[kind] if kind in found else self._extreme(kind == "highest")
-        return np.clip(at, 0, lengths - 1)
+        within: np.ndarray = np.clip(at, 0, lengths - 1)
+        return within
 
     def _extreme(self, highest: bool) -> np.ndarray:
         """Position in each request of its token in the pool's lowest or highest slot."""
@@ -157,6 +161,6 @@ class Targets:
         unused = table.pages == table.poison_page
         if not highest:
             column = table.pages.argmin(1)  # unused entries are the pool's last page
-            return page * column.cpu().numpy()
+            return page * np.asarray(column.cpu())
         column = table.pages.masked_fill(unused, -1).argmax(1)
-        return page * column.cpu().numpy() + page - 1
+        return page * np.asarray(column.cpu()) + page - 1

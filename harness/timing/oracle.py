@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,7 @@ def errors(out: Tensor, expected: Tensor, sure: Tensor | None = None) -> Tensor:
 
     Where `sure` is false the error is 0.
     """
-    found = (out - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)
+    found: Tensor = (out - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)
     found = found.nan_to_num(nan=float("inf"), posinf=float("inf"))
     return found if sure is None else found.masked_fill(~sure, 0.0)
 

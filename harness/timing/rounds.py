@@ -38,6 +38,7 @@ def measure_rounds(
         ready = [built[i] for i in range(len(cells))]
         taken = _taken(ready, options, session, progress)
         for at, each in enumerate(ready):
+            assert each.checker is not None
             found[at] = replace(each.findings, check=each.checker.after())
         _refuse_implausible(taken, ready, options, session)
         outcome = {"status": "measured", **taken.fields()}
@@ -114,7 +115,6 @@ def _taken(
     progress("warming up")
     for each in ready:
         sampling.warm_up(each.call.run, session.monitor, session.synchronise)
-        each.checker.forget_output()
     clock = make_clock(options.clock, session.device.kind)
     null = sampling.null_samples(clock)
     taken = _Taken(sampling.floor_us(null), len(ready))
@@ -146,8 +146,12 @@ def _seen(session: Session) -> Side:
 def _sample(
     clock: sampling.Clock, ready: Prepared, options: Options, session: Session
 ) -> sampling.Sample:
-    run = ready.call.run
-    return clock.sample(run, session.prepare(options.l2, run))
+    run, checker = ready.call.run, ready.checker
+    assert checker is not None
+    prepare_cache = session.prepare(options.l2, run)
+    taken = clock.sample(run, checker.prepared(prepare_cache, options.l2))
+    checker.look()
+    return taken
 
 
 def _refuse_implausible(

@@ -82,10 +82,13 @@ class Rule:
     seconds: float = 2.0
 
 
-def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) -> Samples:
+def measure(
+    clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule, look: Run | None = None
+) -> Samples:
     """Take samples of `run` until `rule` ends it: in time order, the device's state in blocks.
 
-    ClockError where the clock cannot time the call.
+    `look` is called after each sample, outside what is timed. ClockError where the clock
+    cannot time the call.
     """
     null = null_samples(clock)
     floor, events_floor = floor_us(null), _median_us(null, "events_us")
@@ -97,6 +100,7 @@ def measure(clock: Clock, run: Run, prepare: Run, monitor: Monitor, rule: Rule) 
             blocks.append(monitor.block(len(taken)))
             block_ends = time.perf_counter() + BLOCK_S
         taken.append(clock.sample(run, prepare))
+        (look or nothing)()
     refuse_late(taken, null)
     return Samples(
         time_us=tuple(round(sample.time_us, 3) for sample in taken),
