@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,17 +23,16 @@ from pagebench.harness.timing.oracle import (
     errors,
     shorter_lengths,
 )
+from pagebench.harness.timing.watch import Watch
 from pagebench.kernels.adapter import Call, Tolerance
-from pagebench.layouts.counter_hash import hash_numpy
 from pagebench.layouts.tensors import Batch, queries
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-OTHER_Q_STREAM, MOMENT_STREAM = 9, 10
+OTHER_Q_STREAM = 9
 ROUNDS_AFTER = 2  # rounds of random needles after timing, and for shorter contexts
 MISSED = 0.5  # a head this close to a value that it must not find has found it
-ONE_IN = 8  # samples in which the query is another, or that are compared, in the timed loop
 
 
 @dataclass(slots=True)
@@ -51,10 +50,8 @@ class Checker:
     _inputs: Inputs = field(init=False)
     _q: dict[str, Tensor] = field(init=False)
     _so_far: Check = field(init=False)
+    watch: Watch = field(init=False)
     _round: int = field(init=False, default=0)
-    _in_q: str = field(init=False, default="random")
-    _samples: int = field(init=False, default=0)
-    _worst: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         batch, device = self.batch, self.batch.device
@@ -63,6 +60,7 @@ class Checker:
         other = queries(batch.shape, device, OTHER_Q_STREAM)
         self._q = {"random": batch.q.clone(), "other": other, "zero": batch.q * 0}
         self._answers = Answers(batch, requests)
+        self.watch = Watch(self.call, batch, self._q, self._answers, self.synchronise)
         self._inputs = Inputs(batch)
         self._so_far = Check(
             tolerance=self.tolerance.random,
@@ -84,10 +82,10 @@ class Checker:
     def after(self, run: Callable[[], object] | None = None) -> Check:
         """The output of the last timed call, what was seen while timing, and questions again."""
         self.synchronise()
-        self._note("error_after", "after timing", self._error(self._in_q, "after timing"))
-        if self._worst is not None:
-            worst = float(self._worst)
-            self._note("error_timed", "while it was timed", worst)
+        answered = self._error(self.watch.asked, "after timing")
+        self._note("error_after", "after timing", answered)
+        if self.watch.worst is not None:
+            self._note("error_timed", "while it was timed", float(self.watch.worst))
         return self._asked(run or self.call.run, "after timing", ROUNDS_AFTER)
 
     @property
@@ -98,13 +96,13 @@ class Checker:
     def _asked(self, run: Callable[[], object], when: str, rounds: int) -> Check:
         edges = rounds > ROUNDS_AFTER
         try:
-            self._find(run, when, self._targets, rounds if edges else ROUNDS_AFTER, edges)
             self._compare(run, when)
+            self._find(run, when, self._targets, rounds, edges)
             self._ask_shorter(run, when)
             self._ask_one_token(run, when)
         finally:
             self.call.replan(self.batch)
-            self._put("random")
+            self.watch.put("random")
         self._refuse_damage(when)
         return self._so_far
 
@@ -127,7 +125,7 @@ class Checker:
         self.call.replan(batch)
         got = self._ask(run, self._q["other"], when)
         self._answers.work_out([Question("shorter", self._q["other"], batch.table.lengths)], None)
-        moment = f"{when}, the output does not follow a newer plan: it"
+        moment = f"{when}, planned for other lengths"
         self._note("error_replanned", moment, errors(got, self._answers.expected["shorter"]))
         targets = Targets(batch, self._targets.splits)
         self._find(run, when, targets, ROUNDS_AFTER, edges=True)
@@ -208,22 +206,12 @@ class Checker:
         """The output for a query, float32: of every request, or of those that are compared."""
         assert self.batch.q is not None
         self.batch.q.copy_(q)
-        self.forget_output()
+        self.watch.forget_output()
         run()
         self.synchronise()
         self._refuse_unreal(when)
         assert self.call.out is not None
         return (self.call.out if every else self.call.out[self._answers.index]).float()
-
-    def _put(self, name: str) -> None:
-        assert self.batch.q is not None
-        self.batch.q.copy_(self._q[name])
-        self._in_q = name
-
-    def forget_output(self) -> None:
-        """Fill the output with infinity: what the call does not write stays infinite."""
-        assert self.call.out is not None
-        self.call.out.fill_(float("inf"))
 
     def _error(self, name: str, when: str) -> Tensor:
         """Errors of the output that stands there now."""
@@ -241,64 +229,7 @@ class Checker:
         poison = "the output has NaN: the kernel read memory that no request owns"
         raise Failure("poisoned", f"{when}, {poison}", found)
 
-    # --- In the timed loop ---
-
-    def prepared(self, prepare: Callable[[], object], l2: str) -> Callable[[], object]:
-        """`prepare`, with the output forgotten and, at random moments, another query.
-
-        It runs before a sample, where no clock looks. A warm cache is prepared by the call itself,
-        which writes its output: then the output is forgotten afterwards.
-        """
-
-        def forget_and_prepare() -> None:
-            self._disturb()
-            prepare()
-            if l2 == "warm":
-                self.forget_output()
-
-        return forget_and_prepare
-
-    def _disturb(self) -> None:
-        is_random = self._draw(0)
-        wanted = "other" if is_random else "random"
-        if wanted != self._in_q:
-            self._put(wanted)
-        self.forget_output()
-
-    def look(self) -> None:
-        """After a sample: note, without waiting, how far its output is off."""
-        self._samples += 1
-        if self._samples > 1 and not self._draw(1) and self._in_q == "random":
-            return
-        expected = self._answers.expected[self._in_q]
-        assert self.call.out is not None
-        worst = errors(self.call.out[self._answers.index].float(), expected).max()
-        self._worst = worst if self._worst is None else worst.maximum(self._worst)
-
-    def look_and_forget(self) -> None:
-        """The same where nothing runs before a sample: it also disturbs, at random moments."""
-        self.look()
-        if self._draw(0):
-            self._disturb()
-            self.synchronise()
-
-    def _draw(self, stream: int) -> bool:
-        """True at one moment in ONE_IN; which ones, the cell's seed decides."""
-        counter = np.array([2 * self._samples + stream])
-        return int(hash_numpy(self.batch.shape.seed, MOMENT_STREAM, counter)[0]) % ONE_IN == 0
-
     # --- Planning ---
-
-    def planned_otherwise(self) -> Callable[[], object]:
-        """Plans for other lengths at random moments, so that the next timed plan must plan."""
-        shorter = self.batch.with_lengths(shorter_lengths(self.batch))
-
-        def disturb() -> None:
-            self._samples += 1
-            if self._samples == 1 or self._draw(0):
-                self.call.replan(shorter)
-
-        return disturb
 
     def after_planning(self) -> Check:
         """The last timed plan must be the cell's: compare a call by it, then ask again."""

@@ -28,7 +28,7 @@ from pagebench.layouts.lowering import KINDS
 from pagebench.layouts.placement import pool_pages
 from pagebench.layouts.sharing import Streams
 from pagebench.layouts.table import check, page_table
-from pagebench.layouts.tensors import materialise, pool_bytes
+from pagebench.layouts.tensors import Batch, materialise, pool_bytes
 from pagebench.layouts.work import predict
 
 ORACLE_BYTES = 24  # scratch bytes per KV element: a hash, its temporaries, fp32 keys and values
@@ -178,11 +178,11 @@ def _around(
     if checker is None:
         return sampling.nothing, sampling.nothing
     if options.boundary == "plan":
-        return checker.planned_otherwise(), sampling.nothing
+        return checker.watch.planned_otherwise(), sampling.nothing
     prepare_cache = session.prepare(options.l2, run)
     if options.clock == "eager":  # it prepares nothing
-        return sampling.nothing, checker.look_and_forget
-    return checker.prepared(prepare_cache, options.l2), checker.look
+        return sampling.nothing, checker.watch.look_and_forget
+    return checker.watch.prepared(prepare_cache, options.l2), checker.watch.look
 
 
 def from_dram(found: Findings, options: Options) -> int | None:

@@ -149,8 +149,8 @@ def _sample(
     run, checker = ready.call.run, ready.checker
     assert checker is not None
     prepare_cache = session.prepare(options.l2, run)
-    taken = clock.sample(run, checker.prepared(prepare_cache, options.l2))
-    checker.look()
+    taken = clock.sample(run, checker.watch.prepared(prepare_cache, options.l2))
+    checker.watch.look()
     return taken
 
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, of_kind, takes
+from pagebench.kernels.adapter import (
+    Call,
+    Loads,
+    Tolerance,
+    first,
+    needs_gpu,
+    needs_package,
+    of_kind,
+    takes,
+)
 from pagebench.kernels.device import Device
 from pagebench.kernels.xqa.loads import xqa_loads
 from pagebench.layouts.shape import Shape
@@ -25,10 +34,20 @@ CTA_TOKENS, CTA_TOKENS_SM90_FP8 = 256, 64  # context tokens per thread block and
 
 
 class Xqa:
-    """Multi-query attention that reads the page table itself (TensorRT-LLM's XQA)."""
+    """Multi-query attention that reads the page table itself (TensorRT-LLM's XQA).
+
+    With e4m3 KV it also rounds its probabilities to e4m3, so a random query is off by up to 6.8 %.
+    Those of a zero query are all 1, which e4m3 holds.
+    """
 
     name = "xqa"
     has_plan = False
+    # Largest errors measured on an H200, with a third to spare (docs/log.md).
+    tolerance: Mapping[str, Tolerance] = {
+        "bf16": Tolerance(0.0075, 0.007),
+        "fp16": Tolerance(0.0075, 0.007),
+        "e4m3": Tolerance(0.09, 0.007),
+    }
 
     def lowering(self, shape: Shape) -> str:
         return "page_table"

@@ -25,6 +25,7 @@ from pagebench.harness.timing.options import Options
 from pagebench.harness.timing.refuse import refusal
 from pagebench.harness.timing.rounds import measure_rounds
 from pagebench.harness.timing.session import Session
+from pagebench.harness.timing.watch import Watch
 from pagebench.kernels import registry
 from pagebench.kernels.adapter import Call, Tolerance, first, needs_package
 from pagebench.kernels.device import CPU, Device
@@ -139,8 +140,8 @@ def test_an_output_that_goes_wrong_while_timed_has_no_time(
     kernel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    look = Checker.look
-    monkeypatch.setattr(Checker, "look", lambda checker: (looks.append(1), look(checker)))
+    look = Watch.look
+    monkeypatch.setattr(Watch, "look", lambda watch: (looks.append(1), look(watch)))
 
     def drift(batch: Batch, call: Any) -> None:
         if looks:

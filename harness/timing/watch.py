@@ -1,0 +1,103 @@
+"""Questions inside the timed loop, where no clock looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagebench.harness.timing.oracle import Answers, errors, shorter_lengths
+from pagebench.kernels.adapter import Call
+from pagebench.layouts.counter_hash import hash_numpy
+from pagebench.layouts.tensors import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOMENT_STREAM = 10
+ONE_IN = 8  # samples in which the query is another, and ones that are compared
+
+
+@dataclass(slots=True)
+class Watch:
+    """Disturbs a call before samples and looks at its output after them.
+
+    `queries` and the answers have the same names; `asked` is the query that stands in the batch.
+    `worst` is the largest error seen, a float32 scalar on the device.
+    """
+
+    call: Call
+    batch: Batch
+    queries: Mapping[str, Tensor]
+    answers: Answers
+    synchronise: Callable[[], None]
+    asked: str = "random"
+    worst: Tensor | None = None
+    _samples: int = field(init=False, default=0)
+
+    def forget_output(self) -> None:
+        """Fill the output with infinity: what the call does not write stays infinite."""
+        assert self.call.out is not None
+        self.call.out.fill_(float("inf"))
+
+    def put(self, name: str) -> None:
+        """Make that query the batch's."""
+        assert self.batch.q is not None
+        self.batch.q.copy_(self.queries[name])
+        self.asked = name
+
+    def prepared(self, prepare: Callable[[], object], l2: str) -> Callable[[], object]:
+        """`prepare`, with the output forgotten and, at random moments, another query.
+
+        A warm cache is prepared by the call itself, which writes its output: then the output is
+        forgotten afterwards.
+        """
+
+        def forget_and_prepare() -> None:
+            self._disturb()
+            prepare()
+            if l2 == "warm":
+                self.forget_output()
+
+        return forget_and_prepare
+
+    def look(self) -> None:
+        """After a sample: note, without waiting, how far the output is off."""
+        self._samples += 1
+        if self._samples > 1 and not self._draw(1) and self.asked == "random":
+            return
+        assert self.call.out is not None
+        out, expected = self.call.out, self.answers.expected[self.asked]
+        worst = errors(out[self.answers.index].float(), expected).max()
+        self.worst = worst if self.worst is None else worst.maximum(self.worst)
+
+    def look_and_forget(self) -> None:
+        """The same under a clock that prepares nothing: it also disturbs, at random moments."""
+        self.look()
+        if self._draw(0):
+            self._disturb()
+            self.synchronise()
+
+    def planned_otherwise(self) -> Callable[[], object]:
+        """Plans for other lengths at random moments, so that the next timed plan must plan."""
+        shorter = self.batch.with_lengths(shorter_lengths(self.batch))
+
+        def disturb() -> None:
+            self._samples += 1
+            if self._samples == 1 or self._draw(0):
+                self.call.replan(shorter)
+
+        return disturb
+
+    def _disturb(self) -> None:
+        wanted = "other" if self._draw(0) else "random"
+        if wanted != self.asked:
+            self.put(wanted)
+        self.forget_output()
+
+    def _draw(self, stream: int) -> bool:
+        """True at one moment in ONE_IN; which ones, the cell's seed decides."""
+        counter = np.array([2 * self._samples + stream])
+        return int(hash_numpy(self.batch.shape.seed, MOMENT_STREAM, counter)[0]) % ONE_IN == 0
