@@ -70,14 +70,16 @@ class Tolerance:
     """Largest error of a head's output that a kernel's rounding explains.
 
     |out - reference| / |reference|, with the reference rounded to the output's type. `random` is
-    for random queries, `zero` for zero queries, whose output is the mean of V.
+    for random queries, `zero` for zero queries, whose output is the mean of V. The defaults hold
+    for a plain kernel in bf16 arithmetic, whose softmax is rounded too: its worst head is off by up
+    to 1.5 % (docs/log.md).
     """
 
-    random: float = 0.01
+    random: float = 0.02
     zero: float = 0.005
 
 
-MOST_CLAIMED = 0.01  # the most that a kernel without measurements in this repository may claim
+DEFAULT = Tolerance()
 
 
 class Adapter(Protocol):
@@ -109,9 +111,15 @@ class Adapter(Protocol):
 
 
 def tolerance_of(adapter: Adapter, dtype: str) -> Tolerance:
-    """The adapter's tolerance for a KV type; without one, that of a plain fp32 kernel."""
+    """The adapter's tolerance for a KV type, or DEFAULT.
+
+    What a kernel outside this repository claims counts where it is stricter.
+    """
     claimed: Mapping[str, Tolerance] = getattr(adapter, "tolerance", {})
-    return claimed.get(dtype, Tolerance())
+    found = claimed.get(dtype, DEFAULT)
+    if type(adapter).__module__.startswith("pagebench.kernels."):
+        return found
+    return Tolerance(min(found.random, DEFAULT.random), min(found.zero, DEFAULT.zero))
 
 
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:

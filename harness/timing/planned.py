@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pagebench.kernels.adapter import Adapter, Call
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.tensors import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from pagebench.layouts.tensors import Batch
 
 
 def type_name(value: object) -> str:
