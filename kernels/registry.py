@@ -33,6 +33,9 @@ ADAPTERS = (
     ("tritontile", "pagebench.kernels.triton.adapter:TRITONTILE"),
 )
 
+# Kernels that are wrong on purpose, and innocent ones beside them. Nothing lists them.
+PLANTED, PLANTED_IN = ("faulty", "innocent"), "pagebench.kernels.probes.faulty"
+
 MEMBERS = ("name", "has_plan", "lowering", "refuses", "workspace_bytes", "plan")
 _from_files: dict[str, Adapter] = {}
 
@@ -54,7 +57,14 @@ def _installed() -> dict[str, str]:
 
 
 def _target(name: str) -> str | None:
+    if name.startswith(PLANTED):
+        return f"{PLANTED_IN}:{name}"
     return dict(ADAPTERS).get(name) or _installed().get(name)
+
+
+def is_shipped(name: str) -> bool:
+    """Whether the kernel is one of this package, planted ones too."""
+    return name in dict(ADAPTERS) or name.startswith(PLANTED)
 
 
 def kernel_names() -> tuple[str, ...]:

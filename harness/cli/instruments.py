@@ -1,4 +1,4 @@
-"""The commands calibrate, ceilings and show: trust in counters, limits of the GPU, one cell."""
+"""The commands calibrate, ceilings, oracle and show: what can be trusted, and one cell."""
 
 from __future__ import annotations
 
@@ -18,20 +18,28 @@ from pagebench.harness.cli.options import (
     device_and_kernel,
     print_json,
     put,
+    refuse_named,
     results_path,
     say,
+    with_file,
 )
+from pagebench.harness.cli.report import print_oracle
 from pagebench.harness.counting.trust import CALIBRATIONS
 from pagebench.harness.errors import UserError
 from pagebench.harness.instruments import calibrate as calibration
 from pagebench.harness.instruments.ceilings import measure_ceilings
+from pagebench.harness.instruments.oracle import planted, quick, trial, try_oracle
+from pagebench.harness.progress import silent
 from pagebench.harness.records import store
 from pagebench.harness.records.calibration import Calibration
+from pagebench.harness.records.oracle import Oracle
 from pagebench.harness.show.card import contrast, joined, joined_card, read_files
 from pagebench.harness.show.counters import CEILING_HEADINGS, ceiling_rows
 from pagebench.harness.show.machine import calibration_json, card_json, ceilings_json
 from pagebench.harness.show.sentences import calibration_lines
-from pagebench.harness.show.text import plain
+from pagebench.harness.show.text import plain, plural
+from pagebench.harness.timing.options import default_options
+from pagebench.harness.workers.worker import Pool
 
 
 def calibrate(
@@ -83,6 +91,37 @@ def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
     put(f"1 record in {path}")
 
 
+def oracle(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="full cell names without a seed; without any, planted bugs", metavar="NAME"
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="runs of each cell")] = 20,
+    out: Out = None,
+    device: DeviceName = "auto",
+    kernel: KernelFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Measure kernels that are wrong on purpose, or yours, over many seeds: are they found?"""
+    here = device_and_kernel(device, kernel)
+    options = with_file(quick(default_options(here)), kernel)
+    cells = tuple(map(Cell.parse, names or ()))
+    refuse_named(cells, here, options)
+    trials = tuple(map(trial, cells)) or planted(here.kind)
+    path, kept = results_path(out), list[Oracle]()
+    with Pool(here, kernel) as pool:
+        for found in try_oracle(trials, seeds, options, pool, silent):
+            store.append(path, found)
+            kept.append(found)
+            say(f"{found.cell}: found in {found.found} of {seeds} ({len(kept)}/{len(trials)})")
+    print_oracle(kept, as_json=as_json)
+    if not as_json:
+        put(f"\n{plural(len(kept), 'record')} in {path}")
+    return int(any(each.is_as_expected is False for each in kept))
+
+
 def show(
     name: Annotated[str, typer.Argument(help="a cell's full name", metavar="NAME")],
     files: Annotated[
@@ -106,4 +145,4 @@ def show(
         put(joined_card(card, other))
 
 
-COMMANDS = (calibrate, ceilings, show)
+COMMANDS = (calibrate, ceilings, oracle, show)

@@ -27,7 +27,7 @@ ROOMS = {
     "machine": ("doctor",),
     "counting": ("profile", "import", "audit"),
     "baseline": ("baseline",),
-    "instruments": ("calibrate", "ceilings", "show"),
+    "instruments": ("calibrate", "ceilings", "oracle", "show"),
     "judging": ("judge", "dose", "attack", "selftest"),
     "study": ("study",),
 }

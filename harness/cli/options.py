@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,6 +134,14 @@ def results_path(out: Path | None) -> Path:
     path = out or default_path()
     check_appendable(path)
     return path
+
+
+def with_file(options: Options, kernel: Path | None) -> Options:
+    """The options with the kernel's file, and what identifies its content."""
+    if kernel is None:
+        return options
+    sha = sha256(kernel.read_bytes()).hexdigest()
+    return replace(options, kernel_file=str(kernel), kernel_sha=sha)
 
 
 # --- Printing -------------------------------------------------------------------------------------

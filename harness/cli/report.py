@@ -15,6 +15,7 @@ from pagebench.harness.judging.ceiling import beside_ceiling
 from pagebench.harness.records import store
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.oracle import Oracle
 from pagebench.harness.records.select import Evidence
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.show import grouped
@@ -40,11 +41,12 @@ def report(
     is_grouped = repeats or clocks
     if (as_json and markdown) or (repeats and clocks) or (as_json and is_grouped):
         raise UserError("use --json alone, and only one of --repeats and --clocks")
-    stored = store.read(files, Timing, Counters, MeasuredCeilings)
+    stored = store.read(files, Timing, Counters, MeasuredCeilings, Oracle)
     evidence = Evidence(ceilings=tuple(stored.of(MeasuredCeilings)))
     timings = [beside_ceiling(timing, evidence) for timing in stored.of(Timing)]
     counted = stored.of(Counters)
-    if not timings and (not counted or is_grouped):
+    tried = stored.of(Oracle)
+    if not timings and (is_grouped or not (counted or tried)):
         raise UserError(_nothing_to_draw(stored, files))
     if is_grouped:
         _print_grouped(timings, repeats, markdown)
@@ -55,6 +57,8 @@ def report(
         from pagebench.harness.cli.counting import print_counted
 
         print_counted(counted, timings, as_json, markdown)
+    if tried:
+        print_oracle(tried, as_json=as_json, markdown=markdown)
 
 
 def _nothing_to_draw(stored: store.Stored, files: Sequence[Path]) -> str:
@@ -63,6 +67,19 @@ def _nothing_to_draw(stored: store.Stored, files: Sequence[Path]) -> str:
         return f"no records in {where}"
     wanted = "timings" if "counters" in stored.kinds else "timings or counters"
     return f"no {wanted} in {where}: only {', '.join(sorted(stored.kinds))} records"
+
+
+def print_oracle(found: Sequence[Oracle], *, as_json: bool = False, markdown: bool = False) -> None:
+    """Print how kernels ended over many seeds."""
+    from pagebench.harness.show import oracle
+
+    if as_json:
+        print_json(map(oracle.oracle_json, found))
+    elif markdown:
+        environments = (each.environment for each in found)
+        put(under_environments(environments, oracle.HEADINGS, oracle.rows(found)))
+    else:
+        put(plain(oracle.HEADINGS, oracle.rows(found)))
 
 
 def _print_timings(timings: Sequence[Timing], as_json: bool, markdown: bool) -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -32,6 +31,7 @@ from pagebench.harness.cli.options import (
     results_path,
     say,
     wanted,
+    with_file,
 )
 from pagebench.harness.cli.report import print_table
 from pagebench.harness.environment import commit
@@ -101,7 +101,7 @@ def run(
         raise UserError("--resume needs --out FILE, the file to continue")
     here, asked = device_and_kernel(device, kernel), wanted(names, suite)
     options = _options(here, boundary or (find_suite(suite).boundary if suite else "run"))
-    options = _with_file(replace(options, seconds=seconds), kernel)
+    options = with_file(replace(options, seconds=seconds), kernel)
     clocks = chosen("clock", clock, CLOCKS, options, here)
     states = chosen("l2", l2, L2_STATES, options, here)
     todo = jobs(asked.cells, options, clocks, states, processes, here)
@@ -131,14 +131,6 @@ def _without_gpu(todo: Sequence[Job], here: Device, code: int) -> int:
     refused = f"{plural(len(lacking), 'cell')} refused for want of a GPU: {why}"
     say(f"{refused}; --device cpu runs what the CPU can")
     return code or EXIT_NOTHING
-
-
-def _with_file(options: Options, kernel: Path | None) -> Options:
-    """The options with the kernel's file, and what identifies its content."""
-    if kernel is None:
-        return options
-    sha = sha256(kernel.read_bytes()).hexdigest()
-    return replace(options, kernel_file=str(kernel), kernel_sha=sha)
 
 
 def _options(here: Device, boundary: str) -> Options:

@@ -20,6 +20,7 @@ from pagebench.harness.records import (
     ceilings,
     counters,
     dose,
+    oracle,
     planted,
     rounds,
     speed,
@@ -51,6 +52,7 @@ KINDS = {
     "verdict": Kind(verdict.Verdict, verdict.UPGRADES),
     "dose": Kind(dose.Dose, dose.UPGRADES),
     "attack": Kind(attack.Attack, attack.UPGRADES),
+    "oracle": Kind(oracle.Oracle, oracle.UPGRADES),
     "planted": Kind(planted.Planted, planted.UPGRADES),
     "speed": Kind(speed.Speed, speed.UPGRADES),
 }

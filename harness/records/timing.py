@@ -123,13 +123,30 @@ class Layout(Part, frozen=True, kw_only=True):
     lowering: str
 
 
+# What a call is asked, and an output can fail.
+QUESTIONS = {
+    "random": "a random query",
+    "zero": "a zero query",
+    "weights": "each token's weight under a zero query",
+    "needle": "a query that one token answers",
+    "one token": "a context of one token",
+    "lengths": "other lengths through the same plan",
+    "beyond": "a query that only a token out of reach would answer",
+    "timed": "the outputs while it is timed",
+    "written": "every element is written",
+    "poison": "unused memory is not read",
+    "inputs": "inputs stay as they are",
+    "canaries": "memory beside the output stays as it is",
+}
+
+
 class Check(Part, frozen=True, kw_only=True):
     """Largest relative error of a head at each moment; None where not checked.
 
     `tolerance` holds for all errors but `error_zero`, which is that of zero queries. Needles ask
     every request; the others ask `requests` of `of_requests`. `canaries` says whether the memory
     beside the output is whole; it is absent where none could be placed. In early records an error
-    is over a request's heads together.
+    is over a request's heads together. `failed` is the one of QUESTIONS that the output failed.
     """
 
     tolerance: float
@@ -143,6 +160,7 @@ class Check(Part, frozen=True, kw_only=True):
     error_needles: float | None = None
     error_timed: float | None = None
     canaries: bool | None = None
+    failed: str | None = None
 
 
 class Timing(Record, frozen=True, tag="timing"):

@@ -17,6 +17,8 @@ from pagebench.harness.show.identities import own
 from pagebench.harness.show.neighbours import neighbours_of
 from pagebench.harness.show.text import bandwidth, fold, number, plural, share
 from pagebench.harness.timing.stats import Modes, Summary, summarise
+from pagebench.kernels.adapter import DEFAULT
+from pagebench.kernels.registry import is_shipped
 
 IN_COLUMNS = ("resolved kernel", "resolved splits")  # a row shows them
 SHORT_FLOORS = 10  # a shorter time is mostly clock overhead
@@ -144,7 +146,21 @@ def notes(timing: Timing, summary: Summary | None) -> list[str]:
     if timing.samples is None or summary is None:
         return [f"{timing.status}: {timing.reason}"]
     told = sample_notes(timing.samples, timing.environment, summary)
-    return [*told, *filter(None, [ceiling_note(timing)])]
+    return [*told, *filter(None, [ceiling_note(timing), *_of_check(timing)])]
+
+
+def _of_check(timing: Timing) -> list[str]:
+    """How many requests were compared where not all were; how exact a kernel of one's own is."""
+    check = timing.check
+    if check is None:
+        return []
+    part, whole = check.requests, check.of_requests
+    is_ours = is_shipped(timing.cell.partition("_")[0])
+    claims = not is_ours and check.tolerance != DEFAULT.random
+    return [
+        *([f"checked {part} of {whole} requests"] if part < whole else []),
+        *([f"claims an error of at most {check.tolerance:.2g}"] if claims else []),
+    ]
 
 
 def sample_notes(samples: Samples, facts: Environment, summary: Summary) -> list[str]:

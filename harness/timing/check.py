@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 OTHER_Q_STREAM = 9
 ROUNDS_AFTER = 2  # rounds of random needles after timing, and for shorter contexts
+ASKED_AT = {  # the question whose error a moment keeps
+    "error_before": "random",
+    "error_after": "random",
+    "error_replanned": "lengths",
+    "error_zero": "zero",
+    "error_timed": "timed",
+}
 MISSED = 0.5  # a head this close to a value that it must not find has found it
 
 
@@ -82,6 +89,7 @@ class Checker:
     def after(self, run: Callable[[], object] | None = None) -> Check:
         """The output of the last timed call, what was seen while timing, and questions again."""
         self.synchronise()
+        self._refuse_other_query(self._q[self.watch.asked], "while it was timed")
         answered = self._error(self.watch.asked, "after timing")
         self._note("error_after", "after timing", answered)
         if self.watch.worst is not None:
@@ -117,7 +125,7 @@ class Checker:
         zero = errors(got["zero"], self._answers.expected["zero"])
         self._note("error_zero", f"{when}, with a zero query", zero, limit=self.tolerance.zero)
         if unread:
-            self._fail(f"{when}, {unread}")
+            self._fail("weights", f"{when}, {unread}")
 
     def _ask_shorter(self, run: Callable[[], object], when: str) -> None:
         """Other lengths through the same plan: another query, needles, and tokens past the end."""
@@ -137,7 +145,8 @@ class Checker:
         one = self.batch.with_lengths(np.ones(shape.batch, np.int64))
         self.call.replan(one)
         owner = np.repeat(np.arange(shape.batch)[:, None], shape.q_heads, axis=1)
-        self._hit(run, f"{when}, with one token", aim(one, owner, 0 * owner, sign=-1.0))
+        away = aim(one, owner, 0 * owner, sign=-1.0)
+        self._hit(run, f"{when}, with one token", away, question="one token")
 
     # --- Needles ---
 
@@ -159,6 +168,7 @@ class Checker:
         when: str,
         needles: Needles,
         position: np.ndarray | None = None,
+        question: str = "needle",
     ) -> None:
         out = self._ask(run, needles.q, when, every=True)
         error = errors(out, needles.value, needles.sure)
@@ -169,7 +179,9 @@ class Checker:
             f"{when}, head {at[1]} of request {at[0]} does not read token {token}, or not alone: a "
             f"query that only it answers gives an error of {worst:.3g} (at most {limit:g})"
         )
-        self._keep("error_needles", worst, missed if not worst <= limit else None)
+        self._keep("error_needles", worst)
+        if not worst <= limit:
+            self._fail(question, missed)
 
     def _miss(self, run: Callable[[], object], when: str, batch: Batch, targets: Targets) -> None:
         """Needles at tokens that a request does not have must find nothing."""
@@ -196,7 +208,7 @@ class Checker:
         near = errors(out, needles.value).masked_fill(~sure, 1.0)
         if bool((near < MISSED).any()):
             request, head = np.unravel_index(int(near.argmin()), near.shape)
-            self._fail(f"{what} is read by head {head} of request {request}")
+            self._fail("beyond", f"{what} is read by head {head} of request {request}")
 
     # --- One question ---
 
@@ -210,6 +222,7 @@ class Checker:
         run()
         self.synchronise()
         self._refuse_unreal(when)
+        self._refuse_other_query(q, when)
         assert self.call.out is not None
         return (self.call.out if every else self.call.out[self._answers.index]).float()
 
@@ -221,13 +234,21 @@ class Checker:
 
     def _refuse_unreal(self, when: str) -> None:
         assert self.call.out is not None
-        out, found = self.call.out, Findings(check=self._so_far)
+        out = self.call.out
         if bool(out.isfinite().all()):
             return
         if bool(out.isinf().any()):
-            raise Failure("wrong", f"{when}, some of the output was not written", found)
+            self._fail("written", f"{when}, some of the output was not written")
         poison = "the output has NaN: the kernel read memory that no request owns"
-        raise Failure("poisoned", f"{when}, {poison}", found)
+        self._fail("poison", f"{when}, {poison}", "poisoned")
+
+    def _refuse_other_query(self, q: Tensor, when: str) -> None:
+        """The next question would hide that a call has changed its query."""
+        import torch
+
+        assert self.batch.q is not None
+        if not torch.equal(self.batch.q, q):
+            self._fail("inputs", f"{when}, the call changed its inputs: query")
 
     # --- Planning ---
 
@@ -244,24 +265,25 @@ class Checker:
         limit = limit or self.tolerance.random
         worst = found if isinstance(found, float) else float(found.max())
         where = "" if isinstance(found, float) else self._answers.place(found)
-        wrong = f"{when}, the output{where} has a relative error of {worst:.3g} (at most {limit:g})"
-        self._keep(moment, worst, wrong if not worst <= limit else None)
+        self._keep(moment, worst)
+        if not worst <= limit:
+            wrong = f"the output{where} has a relative error of {worst:.3g} (at most {limit:g})"
+            self._fail(ASKED_AT[moment], f"{when}, {wrong}")
 
-    def _keep(self, moment: str, worst: float, wrong: str | None) -> None:
+    def _keep(self, moment: str, worst: float) -> None:
         before = getattr(self._so_far, moment)
         error = round(worst if before is None else max(worst, before), 6)
         self._so_far = replace(self._so_far, **{moment: error})
-        if wrong:
-            self._fail(wrong)
 
     def _refuse_damage(self, when: str) -> None:
         changed = self._inputs.changed()
         if changed:
-            self._fail(f"{when}, the call changed its inputs: {', '.join(changed)}")
+            self._fail("inputs", f"{when}, the call changed its inputs: {', '.join(changed)}")
         whole = canaries(self.call)
         self._so_far = replace(self._so_far, canaries=whole)
         if whole is False:
-            self._fail(f"{when}, the call wrote beside its output")
+            self._fail("canaries", f"{when}, the call wrote beside its output")
 
-    def _fail(self, reason: str) -> None:
-        raise Failure("wrong", reason, Findings(check=self._so_far))
+    def _fail(self, question: str, reason: str, status: str = "wrong") -> NoReturn:
+        found = replace(self._so_far, failed=question)
+        raise Failure(status, reason, Findings(check=found))

@@ -46,7 +46,7 @@ class Xqa:
     tolerance: Mapping[str, Tolerance] = {
         "bf16": Tolerance(0.0075, 0.007),
         "fp16": Tolerance(0.0075, 0.007),
-        "e4m3": Tolerance(0.09, 0.007),
+        "e4m3": Tolerance(0.09, 0.01),
     }
 
     def lowering(self, shape: Shape) -> str:

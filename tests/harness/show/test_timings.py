@@ -11,7 +11,7 @@ from msgspec import structs
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
-from pagebench.harness.records.timing import Asked, Block, Predicted, Samples, Timing
+from pagebench.harness.records.timing import Asked, Block, Check, Predicted, Samples, Timing
 from pagebench.harness.show.grouped import pivot, repeats
 from pagebench.harness.show.machine import timing_json
 from pagebench.harness.show.text import markdown, plain
@@ -325,3 +325,25 @@ def test_repeats_find_modes_that_no_single_process_shows() -> None:
 
 def test_repeats_leave_out_what_was_measured_once_or_in_another_way() -> None:
     assert repeats([record(), record(l2="warm"), record(clock="graph"), refused()]) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "check", "told"),
+    [
+        (NAME, Check(tolerance=0.0075, requests=65, of_requests=65), []),
+        (NAME, Check(tolerance=0.0075, requests=32, of_requests=65), ["checked 32 of 65 requests"]),
+        ("mine_shared_p16", Check(tolerance=0.02, requests=1, of_requests=1), []),
+        (
+            "mine_shared_p16",
+            Check(tolerance=0.001, requests=1, of_requests=1),
+            ["claims an error of at most 0.001"],
+        ),
+    ],
+)
+def test_what_was_not_compared_and_what_is_claimed_is_said(
+    cell: str, check: Check, told: list[str]
+) -> None:
+    """3acd176 kept the number of compared requests in the record alone."""
+    wide = tuple(100.0 + at % 3 for at in range(30))
+    found = record(wide, cell=cell, check=check)
+    assert notes(found, summarise(wide)) == told
