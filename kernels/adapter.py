@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pagebench.kernels.device import NO_GPU, Device
@@ -43,6 +44,9 @@ class Call:
     captured before compute the result for those lengths. `resolved` holds what was chosen: kernel,
     splits, page size. `symbols` holds a part of the name of each device kernel that the call
     launches, in order; it is empty where the adapter does not promise them.
+
+    `code`, after a run, gives the machine code that ran: the bytes of each cubin, or paths of
+    libraries that hold it. It may launch the call again. None where the adapter does not know.
     """
 
     run: Callable[[], object]
@@ -50,6 +54,7 @@ class Call:
     replan: Callable[[Batch], object]
     resolved: Mapping[str, str | int]
     symbols: tuple[str, ...] = ()
+    code: Callable[[], Iterable[bytes | Path]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ def counters_of(
         kernels=tuple(map(kernel_of, calls)),
         how=how,
         environment=environment,
+        binary=said.binary,
+        no_binary=said.no_binary,
     )
 
 

@@ -99,6 +99,7 @@ class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
     distrusted: tuple[str, ...] = ()
     calibrated: bool = False
     binary: str | None = None  # a hash of the machine code that ran
+    no_binary: str | None = None  # why it could not be read
 
     def __post_init__(self) -> None:
         columns = [values for kernel in self.kernels for values in kernel.values.values()]
@@ -182,5 +183,5 @@ def _kernel(kernel: Json, gone: Sequence[str]) -> Json:
 
 UPGRADES = (
     Upgrade("values that follow from the counts are computed when read", _underived),
-    Upgrade(IDENTITY + "; what the call's code was", as_it_was),
+    Upgrade(IDENTITY + "; what the call's code was, or why that is unknown", as_it_was),
 )

@@ -167,7 +167,8 @@ class Timing(Record, frozen=True, tag="timing"):
     """One cell. A record has samples if, and only if, its status is `measured`.
 
     `resolved` is what the adapter reports that it chose; its keys are the adapter's own. `binary`
-    is a hash of the machine code that ran. `ceiling_gbps` is what was measured for as many bytes.
+    is a hash of the machine code that ran, `no_binary` why it could not be read. `ceiling_gbps` is
+    what was measured for as many bytes.
     """
 
     cell: CellName
@@ -188,6 +189,7 @@ class Timing(Record, frozen=True, tag="timing"):
     check: Check | None = None
     elapsed_s: float | None = None
     binary: str | None = None
+    no_binary: str | None = None
     ceiling_gbps: float | None = None
     ceiling_refuted: bool | None = None
 
@@ -219,7 +221,8 @@ UPGRADES = (
         "parts have types; `options` is `asked`; what a status does not give is absent", _typed
     ),
     Upgrade(
-        IDENTITY + "; what the call's code was, a file's content, the ceiling, more errors",
+        IDENTITY
+        + "; the call's code or why it is unknown, a file's content, the ceiling, more errors",
         as_it_was,
     ),
 )

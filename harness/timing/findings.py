@@ -11,19 +11,22 @@ from pagebench.harness.errors import one_line
 from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.timing import Check, Layout, Predicted
 from pagebench.harness.timing.clocks.sampling import NotEnclosed
+from pagebench.harness.timing.code import NOT_TOLD, Code
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What a record has besides times; None or empty where the cell ended earlier.
 
-    `resolved` is what the adapter reports that it chose; its keys are the adapter's own.
+    `resolved` is what the adapter reports that it chose; its keys are the adapter's own. `code` is
+    the hash of what ran.
     """
 
     predicted: Predicted | None = None
     layout: Layout | None = None
     resolved: Resolved = field(default_factory=dict)
     check: Check | None = None
+    code: Code = NOT_TOLD
 
     def over(self, earlier: Findings) -> Findings:
         """These findings; the earlier ones fill those that are missing."""
@@ -32,6 +35,7 @@ class Findings:
             self.layout or earlier.layout,
             self.resolved or earlier.resolved,
             self.check or earlier.check,
+            earlier.code if self.code == NOT_TOLD else self.code,
         )
 
 

@@ -16,6 +16,7 @@ from pagebench.harness.timing.clocks import sampling
 from pagebench.harness.timing.clocks.graph import capture
 from pagebench.harness.timing.clocks.interval import interval
 from pagebench.harness.timing.clocks.make import make_clock
+from pagebench.harness.timing.code import code_of
 from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of, recordable
 from pagebench.harness.timing.guards import guarded_outputs
 from pagebench.harness.timing.options import HALF_WIDTH, Options
@@ -93,6 +94,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         call = check_call(adapter, planned, batch)
         found = replace(found, resolved=recordable(call.resolved))
         _call_first(call, session, progress)
+        found = replace(found, code=code_of(call))
         progress("checking")
         checker = None
         if batch.q is not None:
@@ -276,6 +278,8 @@ def _record(
         layout=found.layout,
         resolved=found.resolved,
         check=found.check,
+        binary=found.code.binary,
+        no_binary=found.code.why,
         **outcome,
     )
 

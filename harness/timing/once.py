@@ -36,6 +36,7 @@ class Called(Part, frozen=True, kw_only=True):
     layout: Layout | None = None
     check: Check | None = None
     binary: str | None = None
+    no_binary: str | None = None
 
 
 def call_once(
@@ -101,6 +102,8 @@ def _told(
         predicted=found.predicted,
         layout=found.layout,
         check=found.check,
+        binary=found.code.binary,
+        no_binary=found.code.why,
     )
 
 

@@ -51,6 +51,7 @@ def measure_rounds(
         options,
         resolved=tuple(each.resolved for each in found),
         check=tuple(each.check for each in found),
+        binary=tuple(each.code.binary for each in found),
         environment=session.environment_now(),
         **outcome,
     )

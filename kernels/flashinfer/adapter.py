@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import (
@@ -24,6 +26,7 @@ from pagebench.kernels.adapter import (
 )
 from pagebench.kernels.device import Device, multiprocessors
 from pagebench.kernels.flashinfer.loads import fidecode_loads
+from pagebench.kernels.loaded import loaded_libraries
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch, torch_dtype
 
@@ -37,6 +40,8 @@ GROUPS_0_6 = (1, 2, 3, 4, 8)
 GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
 # A block has 128 threads of 40 registers and 10.5 KiB of shared memory: an SM since sm_80 holds 9.
 MERGE_BLOCKS_AN_SM = 9
+# 0.7.2 compiles the paged prefill for K and V of equal strides, as ours are, apart from others.
+STRIDES = ("_kv_stride_equal",)
 MERGE_SYMBOL = "PersistentVariableLengthMergeStatesKernel"
 # Positions of a plan's tile count and split flag: DecodePlanInfo and PrefillPlanInfo.
 PLAN_TILES, PLAN_SPLITS = 0, -1
@@ -119,16 +124,30 @@ class FlashInferDecode:
         replan(batch)
         plan = None if self.backend == "fa3" else _read(getattr(wrapper, "_plan_info", None), batch)
         resolved = self._resolved(batch, plan)
-        symbols = self._symbols(plan)
+        symbols, code = self._symbols(plan), partial(self._code, batch)
         if batch.q is None:
-            return Call(_no_kv, None, replan, resolved, symbols)
+            return Call(_no_kv, None, replan, resolved, symbols, code)
         out = torch.empty_like(batch.q)
         q, pools = batch.q, (_paged(batch.k), _paged(batch.v))
 
         def run() -> None:
             wrapper.run(q, pools, out=out)
 
-        return Call(run, out, replan, resolved, symbols)
+        return Call(run, out, replan, resolved, symbols, code)
+
+    def _code(self, batch: Batch) -> tuple[Path, ...]:
+        """The library that the wrapper loaded, by the name that FlashInfer gives it."""
+        return loaded_libraries(self._module(batch.shape), ("", *STRIDES))
+
+    def _module(self, shape: Shape) -> str:
+        import torch
+        from flashinfer.jit.attention import modules
+
+        q, kv = torch_dtype(shape.q_dtype), torch_dtype(shape.dtype)
+        types = (q, kv, q, torch.int32, shape.head_dim, shape.head_dim, 0, False, False)
+        if self.tensor_cores:
+            return str(modules.get_batch_prefill_uri(self.backend, *types, False))
+        return str(modules.get_batch_decode_uri(*types))
 
     def _wrapper(self, batch: Batch, graph: bool) -> Any:
         import torch

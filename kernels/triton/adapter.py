@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, of_kind, takes
 from pagebench.kernels.device import Device
+from pagebench.kernels.triton.indices import Indices, copied
 from pagebench.kernels.triton.loads import triton_loads
-from pagebench.layouts.lowering import Lowered
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
 
@@ -59,39 +59,6 @@ class Tuning:
 
     def splits(self, shape: Shape) -> int:
         return ceil(shape.kv_len / (self.block_n * self.tiles_per_split(shape)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Indices:
-    """Device copies of a plan's indices: a captured graph reads them, replanning refills them."""
-
-    lengths: Tensor  # int32 [batch]
-    entries: Tensor  # int32: rows of the page table, or slots of the CSR
-    first_entry: Tensor  # int32 [batch]
-
-    def refill(self, lowered: Lowered) -> None:
-        entries, first_entry = _entries(lowered)
-        self.lengths.copy_(lowered.lengths)
-        self.entries[: len(entries)].copy_(entries)
-        self.first_entry.copy_(first_entry)
-
-
-def _indices(lowered: Lowered) -> _Indices:
-    entries, first_entry = _entries(lowered)
-    return _Indices(lowered.lengths.clone(), entries.clone(), first_entry.clone())
-
-
-def _entries(lowered: Lowered) -> tuple[Tensor, Tensor]:
-    """All entries in one row, and where each request's entries begin, for tables and CSR alike."""
-    import torch
-
-    if lowered.table is None:
-        assert lowered.indices is not None
-        assert lowered.indptr is not None
-        return lowered.indices, lowered.indptr[:-1]
-    batch, width = lowered.table.shape
-    begin = torch.arange(batch, dtype=torch.int32, device=lowered.table.device) * width
-    return lowered.table.view(-1), begin
 
 
 def _strides(pool: Tensor, kv_layout: str) -> tuple[int, int, int]:
@@ -204,12 +171,19 @@ class TritonDecode:
             shape.batch, shape.q_heads, splits, shape.head_dim, dtype=torch.float32
         )
         lse = torch.empty_like(partial[..., 0])
-        indices = _indices(batch.lowered)
+        indices = copied(batch.lowered)
 
         def run() -> None:
             self._decode(batch, indices, out, partial, lse)
             if splits > 1:
                 _merge(partial, lse, out, shape.planted_ns)
+
+        def code() -> list[bytes]:
+            """A launch returns what Triton compiled, and nothing where it interprets."""
+            ran = [self._decode(batch, indices, out, partial, lse)]
+            if splits > 1:
+                ran.append(_merge(partial, lse, out, shape.planted_ns))
+            return [kernel.asm["cubin"] for kernel in ran if kernel is not None]
 
         return Call(
             run,
@@ -217,6 +191,7 @@ class TritonDecode:
             lambda planned: indices.refill(planned.lowered),
             self._resolved(shape),
             SYMBOLS if splits > 1 else SYMBOLS[:1],
+            code,
         )
 
     def _resolved(self, shape: Shape) -> dict[str, str | int]:
@@ -239,14 +214,14 @@ class TritonDecode:
         return ", ".join(f"{name}={value}" for name, value in constants.items())
 
     def _decode(
-        self, batch: Batch, indices: _Indices, out: Tensor, partial: Tensor, lse: Tensor
-    ) -> None:
+        self, batch: Batch, indices: Indices, out: Tensor, partial: Tensor, lse: Tensor
+    ) -> Any:
         from pagebench.kernels.triton.kernels import split_decode
 
         assert batch.k is not None
         assert batch.v is not None
         shape, splits = batch.shape, partial.shape[2]
-        split_decode[shape.kv_heads, splits, shape.batch](
+        return split_decode[shape.kv_heads, splits, shape.batch](
             batch.q,
             batch.k,
             batch.v,
@@ -278,11 +253,11 @@ class TritonDecode:
         }
 
 
-def _merge(partial: Tensor, lse: Tensor, out: Tensor, spin_ns: int) -> None:
+def _merge(partial: Tensor, lse: Tensor, out: Tensor, spin_ns: int) -> Any:
     from pagebench.kernels.triton.kernels import merge_splits
 
     batch, q_heads, splits, head_dim = partial.shape
-    merge_splits[batch, q_heads](
+    return merge_splits[batch, q_heads](
         partial,
         lse,
         out,

@@ -7,6 +7,7 @@ Sources: flashinfer/xqa.py, flashinfer/jit/xqa.py and data/csrc/xqa/{mha.cu, mha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import (
@@ -20,6 +21,7 @@ from pagebench.kernels.adapter import (
     takes,
 )
 from pagebench.kernels.device import Device
+from pagebench.kernels.loaded import loaded_libraries
 from pagebench.kernels.xqa.loads import xqa_loads
 from pagebench.layouts.shape import Shape
 
@@ -86,8 +88,10 @@ class Xqa:
             xqa(**arguments)
 
         replan(batch)
-        resolved = _resolved(batch, arguments["sm_count"]) | {"module": _module(batch)}
-        return Call(run, out, replan, resolved, ("kernel_mha",))
+        module = _module(batch)
+        resolved = _resolved(batch, arguments["sm_count"]) | {"module": module}
+        code = partial(loaded_libraries, module)
+        return Call(run, out, replan, resolved, ("kernel_mha",), code)
 
 
 def _refuses_heads(shape: Shape) -> str | None:

@@ -18,8 +18,11 @@ from typing import Any
 
 import pytest
 
+from pagebench.harness.timing.code import code_of
+from pagebench.kernels.adapter import Call
 from pagebench.kernels.triton.adapter import TritonDecode, Tuning
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
+from pagebench.profiles.cubin_code import cubin_hash
 
 pytest.importorskip("triton", reason="triton is not installed")
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -337,3 +340,45 @@ def test_the_merge_kernel_reads_the_timer_first_where_a_spin_is_planted(splits: 
 def test_registers_let_as_many_programs_spin_at_once_as_a_wave_has(splits: int) -> None:
     """12 an SM on an RTX 4090 and 16 on others. More splits than these have few programs."""
     assert merge_code(splits, 1000).registers <= SM_REGISTERS // (16 * THREADS)
+
+
+# --- The hash of the code -------------------------------------------------------------------------
+
+
+def test_two_builds_hash_alike_and_a_changed_constant_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each is compiled anew: the caches are different folders."""
+
+    def built(folder: str, page_size: int) -> str:
+        from pagebench.kernels.triton.kernels import split_decode
+
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / folder))
+        constants = TritonDecode("tritontile", "tile", TUNING).constants(Shape(32, 8192, page_size))
+        return cubin_hash(_compile(split_decode, POINTERS, constants).asm["cubin"])
+
+    one, again, other = built("one", 16), built("two", 16), built("three", 64)
+    assert one == again
+    assert one != other
+
+
+def test_code_that_a_launch_gave_is_hashed_without_order() -> None:
+    """A launch returns the compiled kernel. Here one is compiled for a GPU that is not there."""
+    from pagebench.kernels.triton.kernels import merge_splits, split_decode
+
+    shape = Shape(8, 4096, 16)
+    adapter = TritonDecode("tritontile", "tile", TUNING)
+    kernels = [
+        _compile(split_decode, POINTERS, adapter.constants(shape)),
+        _compile(merge_splits, MERGE_POINTERS, {"HEAD_DIM": 128, "BLOCK_S": 4, "SPIN_NS": 0}),
+    ]
+    cubins = [kernel.asm["cubin"] for kernel in kernels]
+
+    def call(parts: list[bytes]) -> Call:
+        return Call(lambda: None, None, lambda _: None, {}, (), lambda: parts)
+
+    both = code_of(call(cubins)).binary
+    assert both == code_of(call(cubins[::-1])).binary
+    assert both is not None
+    assert both.startswith("cubin:")
+    assert len({both, *(code_of(call([each])).binary for each in cubins)}) == 3
