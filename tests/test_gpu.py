@@ -228,3 +228,43 @@ def test_a_cell_that_kills_the_profiled_process_costs_its_own_record(
     assert "crashed: killing_distinct_p16: " in done.stderr
     (counted,) = store.read([tmp_path / "counters.jsonl"], Counters).of(Counters)
     assert counted.cell == "tritontile_distinct_p64"
+
+
+# --- The code that ran ----------------------------------------------------------------------------
+
+CODE_OF = {
+    "fidecode_distinct_p16_b4_l1024": "library", "fitc_distinct_p16_b4_l1024": "library",
+    "fifa3_distinct_p64_b4_l1024": "library", "xqa_distinct_p16_b4_l1024": "library",
+    "tritontoken_distinct_p1_b4_l1024": "cubin", "tritonrow_distinct_p16_b4_l1024": "cubin",
+    "tritontile_distinct_p16_b4_l1024": "cubin",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CODE_OF)
+def test_the_code_that_ran_is_hashed(name: str, session: Session) -> None:
+    """`fatbin:` where this machine has no cuobjdump, neither CUDA's nor Triton's."""
+    record = measure_cell(
+        runnable(name), replace(default_options(session.device), seconds=QUICK), session, silent
+    )
+    assert record.status == "measured"
+    assert record.no_binary is None
+    assert record.binary is not None
+    kinds = (CODE_OF[name], "fatbin") if CODE_OF[name] == "library" else (CODE_OF[name],)
+    assert record.binary.startswith(kinds)
+
+
+@pytest.mark.parametrize("kernel", ["xqa", "tritontile", "fidecode"])
+def test_pages_that_are_compiled_in_are_other_code_and_lengths_are_not(
+    kernel: str, session: Session
+) -> None:
+    def code(layout: str) -> str | None:
+        return measure_cell(
+            runnable(f"{kernel}_{layout}"),
+            replace(default_options(session.device), seconds=QUICK), session, silent,
+        ).binary  # fmt: skip
+
+    small, longer, large = map(
+        code, ("distinct_p16_b4_l1024", "distinct_p16_b4_l1536", "distinct_p64_b4_l1024")
+    )
+    assert small == longer
+    assert (small == large) == (kernel == "fidecode")

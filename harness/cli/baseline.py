@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -20,13 +21,18 @@ from pagebench.harness.cli.options import (
     wanted,
 )
 from pagebench.harness.counting import baseline
+from pagebench.harness.counting.baseline import Baseline
 from pagebench.harness.counting.profile import Request
+from pagebench.harness.environment import Environment, environment
 from pagebench.harness.errors import UserError
+from pagebench.harness.records import identity
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.identity import Difference
+from pagebench.harness.show import identities
 from pagebench.harness.show.text import plural
 
 group = typer.Typer(help="Save counts that must not change, or check cells against them.")
-Baseline = Annotated[Path, typer.Argument(help="the baseline file", metavar="FILE")]
+File = Annotated[Path, typer.Argument(help="the baseline file", metavar="FILE")]
 Recorded = Annotated[
     list[Path] | None,
     typer.Option("--counters", help="read counters from results files instead of counting"),
@@ -35,7 +41,7 @@ Recorded = Annotated[
 
 @group.command("save")
 def save(
-    file: Baseline,
+    file: File,
     names: Names = None,
     suite: SuiteName = None,
     counters: Recorded = None,
@@ -58,7 +64,7 @@ def save(
 
 @group.command("check")
 def check(
-    file: Baseline,
+    file: File,
     names: Names = None,
     suite: SuiteName = None,
     counters: Recorded = None,
@@ -67,16 +73,53 @@ def check(
     device: DeviceName = "auto",
     kernel: KernelFile = None,
 ) -> int:
-    """Compare exact counts with a baseline: exit code 1 if one changed."""
+    """Compare exact counts with a baseline: exit code 1 if one changed.
+
+    Counts of another GPU model are not compared: exit code 2.
+    """
     here, kept = device_and_kernel(device, kernel), baseline.load(file)
+    if not counters and here.kind == "cuda":  # known before minutes of counting
+        _refuse_other_gpu(file, kept, environment(here))
     request = Request(here, launches, kernel_file=kernel)
     records, has_lost = _records(names, suite, counters, out, request)
-    changed = baseline.changes(kept, records) if records else []
+    for line in _of_what(file, kept, records):
+        say(line)
+    changed = baseline.changes(kept.counts, records) if records else []
     for line in changed:
         say(line)
     if not changed and not has_lost:
         say(f"every count equals that of {file}")
     return int(bool(changed) or has_lost)
+
+
+def _refuse_other_gpu(file: Path, kept: Baseline, here: Environment) -> None:
+    """UserError where no cell of the baseline was counted on a GPU like this one."""
+    mine = identity.of_environment(here)
+    found = [baseline.of_other_gpu(identity.differences(of, mine)) for of in kept.of.values()]
+    if found and all(found):
+        raise UserError(_other_gpu(file, found[0]))
+
+
+def _other_gpu(file: Path, found: Sequence[Difference]) -> str:
+    return f"{file} is a baseline of another GPU: {identities.between(found)}; save one of this GPU"
+
+
+def _of_what(file: Path, kept: Baseline, records: Sequence[Counters]) -> list[str]:
+    """A line for each difference but those of counts. UserError for another GPU."""
+    apart = baseline.apart(kept, records)
+    for found in apart.values():
+        if other := baseline.of_other_gpu(found):
+            raise UserError(_other_gpu(file, other))
+    if not kept.of:
+        return [f"{file} does not say which GPU, versions and code it is of: save it again"]
+    cells = defaultdict[str, list[str]](list)
+    for cell, found in apart.items():
+        cells[identities.between(found)].append(cell)
+    return [
+        f"{file} is of other software or code: {what} ({', '.join(names[:2])}"
+        + (f" and {len(names) - 2} more)" if len(names) > 2 else ")")
+        for what, names in cells.items()
+    ]
 
 
 def _records(

@@ -5,19 +5,32 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import UserError
-from pagebench.harness.records import store
+from pagebench.harness.records import identity, store
 from pagebench.harness.records.counters import Counters, Kernel
+from pagebench.harness.records.identity import Difference, Identity
 from pagebench.harness.records.store import StoreError, check_writable, part_of, write_whole
 from pagebench.profiles.metrics import METRICS
 
-BASELINE_SCHEMA = 1
+BASELINE_SCHEMA = 2
+WITHOUT_IDENTITY = 1  # the schema of baselines that do not say what they are of
+# Counts are the same on every GPU of a model, however fast it runs and whoever asks.
+NO_MATTER = ("uuid", "cpu", "torch_threads", "power_limit_w", "ecc")
 COUNTS = tuple(metric.name for metric in METRICS if metric.kind == "count")
 REMEDY = "pagebench baseline save makes one"
 Counts = Mapping[str, Mapping[str, float]]  # by `chip cell kernel-symbol`, then by counter name
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Counts, and by `chip cell` what they are of; empty in a file of schema 1."""
+
+    counts: Counts
+    of: Mapping[str, Identity] = field(default_factory=dict)
 
 
 def counts_of(records: Iterable[Counters]) -> dict[str, dict[str, float]]:
@@ -55,11 +68,28 @@ def counted_before(
     newest = {(each.how.chip, each.cell): each for each in store.read(files, Counters).of(Counters)}
     wanted = None if cells is None else {cell.name for cell in cells}
     found = [each for each in newest.values() if wanted is None or each.cell in wanted]
+    _refuse_two_gpus(found, newest_of_gpus(files))
     missing = {cell.name for cell in all_of} - {each.cell for each in found}
     if missing or not found:
         of = f" of {', '.join(sorted(missing))}" if missing else ""
         raise UserError(f"no counters{of} in {', '.join(map(str, files))}")
     return found
+
+
+def newest_of_gpus(files: Sequence[Path]) -> list[Counters]:
+    """The newest counters of each cell and GPU model."""
+    every = store.read(files, Counters).of(Counters)
+    return list({(each.environment.gpu, each.cell): each for each in every}.values())
+
+
+def _refuse_two_gpus(found: Sequence[Counters], every: Sequence[Counters]) -> None:
+    """UserError where one chip's counters of a cell are of two models: which are meant?"""
+    for one in found:
+        for other in every:
+            alike = (one.cell, one.how.chip) == (other.cell, other.how.chip)
+            if alike and (found_apart := identity.apart(one.environment, other.environment)):
+                values = f"{found_apart[0].one} and {found_apart[0].other}"
+                raise UserError(f"{one.cell} was counted on two GPUs ({values}): give files of one")
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -70,10 +100,12 @@ def save(path: Path, records: Iterable[Counters]) -> int:
 
     UserError where no count repeats or the file cannot be written.
     """
+    records = list(records)
     counts = counts_of(records)
     if not any(counts.values()):
         raise UserError(f"{path}: not written: no counter had the same value in two launches")
-    text = json.dumps({"schema": BASELINE_SCHEMA, "counts": counts}, indent=1) + "\n"
+    of = {_place_of(each): identity_of(each) for each in records}
+    text = json.dumps({"schema": BASELINE_SCHEMA, "of": of, "counts": counts}, indent=1) + "\n"
     write_whole(path, text)
     return len(counts)
 
@@ -84,8 +116,8 @@ def check_place(path: Path) -> None:
         check_writable(each)
 
 
-def load(path: Path) -> Counts:
-    """The counts of a baseline file, by kernel; StoreError if it cannot be read."""
+def load(path: Path) -> Baseline:
+    """A baseline file; StoreError if it cannot be read."""
     try:
         baseline = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -93,11 +125,22 @@ def load(path: Path) -> Counts:
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not a baseline; {REMEDY}") from error
     schema = baseline.get("schema") if isinstance(baseline, dict) else None
-    counts = baseline.get("counts") if schema == BASELINE_SCHEMA else None
-    if not _is_counts(counts):
+    is_known = schema in (WITHOUT_IDENTITY, BASELINE_SCHEMA)
+    counts = baseline.get("counts") if is_known else None
+    of = baseline.get("of") if schema == BASELINE_SCHEMA else {}
+    if not _is_counts(counts) or not _is_identities(of):
         raise StoreError(f"{path} is not a baseline of schema {BASELINE_SCHEMA}; {REMEDY}")
     assert isinstance(counts, dict)
-    return counts
+    assert isinstance(of, dict)
+    return Baseline(counts, of)
+
+
+def _is_identities(of: object) -> bool:
+    identities = of.values() if isinstance(of, dict) else [None]
+    return all(
+        isinstance(each, dict) and all(type(value) is str for value in each.values())
+        for each in identities
+    )
 
 
 def _is_counts(counts: object) -> bool:
@@ -106,6 +149,52 @@ def _is_counts(counts: object) -> bool:
         isinstance(kernel, dict) and all(type(value) in (int, float) for value in kernel.values())
         for kernel in kernels
     )
+
+
+# --- what it is of --------------------------------------------------------------------------------
+
+
+def identity_of(record: Counters) -> dict[str, str]:
+    """What counts depend on: the GPU's model and slice, the software, the call and its code."""
+    every = identity.of_counters(record)
+    return {name: value for name, value in every.items() if name not in NO_MATTER}
+
+
+def apart(kept: Baseline, records: Iterable[Counters]) -> dict[str, tuple[Difference, ...]]:
+    """By cell, in what the baseline's counts and these are not of one thing.
+
+    Where the baseline has the cell on another chip alone, that is the difference.
+    """
+    found = {}
+    places = {_place(key) for key in kept.counts}
+    for each in records:
+        known = kept.of.get(_place_of(each))
+        differing = identity.differences(known, identity_of(each)) if known else ()
+        chips = sorted(chip for chip, cell in places if cell == each.cell)
+        if chips and each.how.chip not in chips:
+            differing = (Difference("gpu", _named(kept, chips[0]), _model(each)), *differing)
+        if differing:
+            found[each.cell] = differing
+    return found
+
+
+def of_other_gpu(found: Iterable[Difference]) -> tuple[Difference, ...]:
+    """The differences of the GPU as a model."""
+    return tuple(each for each in found if each.field in identity.MODEL)
+
+
+def _named(kept: Baseline, chip: str) -> str:
+    """The GPU of a baseline's chip; the chip where it does not say."""
+    names = (of.get("gpu") for place, of in kept.of.items() if place.startswith(f"{chip} "))
+    return next(filter(None, names), chip)
+
+
+def _model(record: Counters) -> str:
+    return record.environment.gpu or record.how.chip
+
+
+def _place_of(record: Counters) -> str:
+    return f"{record.how.chip} {record.cell}"
 
 
 # --- what changed ---------------------------------------------------------------------------------

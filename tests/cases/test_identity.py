@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fakes import DATA
+from fakes import DATA, pagebench_here
+from fakes import H200 as RECORDED
+from fakes.ncu_pages import recorded
 from pagebench.harness.cli.report import report
 from pagebench.harness.environment import Environment, variables
 from pagebench.harness.records import identity, store
+from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.timing import Samples, Timing
 
 H200 = Environment(
@@ -153,3 +156,94 @@ def test_variables_that_change_speed_stand_in_the_record_without_places() -> Non
     assert found["CUDA_HOME"] == "cuda-13.0"
     assert found["CUDA_LAUNCH_BLOCKING"] == "1"
     assert not any("ann" in value for value in found.values())
+
+
+# --- Baselines ------------------------------------------------------------------------------------
+
+CELL = "xqa_shared_p16"
+OF_SOFTWARE = ("driver", "cuda", "library torch", "variables")
+OF_MODEL = ("gpu", "sm_count", "mig_slice", "capability")
+
+
+def counted(**fields: Any) -> Counters:
+    """Counters of one cell on the H200."""
+    (found,) = (each for each in recorded() if each.cell == CELL)
+    known = {"environment": H200, "binary": "text:0000", "resolved": {"kernel": "k", "splits": 4}}
+    return replace(found, **known | fields)
+
+
+def baseline(command: str, tmp_path: Path, *records: Counters) -> tuple[int, str]:
+    """The exit code of `pagebench baseline save|check` with those records, and what it says."""
+    path = tmp_path / f"{command}.jsonl"
+    path.unlink(missing_ok=True)
+    store.append(path, *records)
+    done = pagebench_here("baseline", command, str(tmp_path / "b.json"), "--counters", str(path))
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("field", OF_MODEL)
+def test_a_baseline_of_another_gpu_refuses_in_one_line(field: str, tmp_path: Path) -> None:
+    """3acd176 wrote counts alone, and compared any GPU's with them."""
+    fields, said = EVERY[field]
+    baseline("save", tmp_path, counted())
+    assert baseline("check", tmp_path, counted())[0] == 0
+    code, text = baseline("check", tmp_path, counted(**fields))
+    assert code == 2
+    assert len(text.splitlines()) == 1
+    assert said.split(" ", 1)[1] in text
+
+
+def test_a_baseline_of_another_chip_refuses_too(tmp_path: Path) -> None:
+    """3acd176 said that every kernel is `not in the baseline`, and exited 1."""
+    baseline("save", tmp_path, counted())
+    other = counted(environment=replace(H200, gpu="NVIDIA L40S"))
+    other = replace(other, how=replace(other.how, chip="ad102"))
+    code, text = baseline("check", tmp_path, other)
+    assert (code, len(text.splitlines())) == (2, 1)
+    assert "NVIDIA H200 and NVIDIA L40S" in text
+
+
+@pytest.mark.parametrize("field", [*OF_SOFTWARE, *OF_CALL])
+def test_a_baseline_names_other_software_and_code_and_compares_counts(
+    field: str, tmp_path: Path
+) -> None:
+    """3acd176 said nothing of it. Comparing counts over versions is what a baseline is for."""
+    fields, said = EVERY[field]
+    baseline("save", tmp_path, counted())
+    code, text = baseline("check", tmp_path, counted(**fields))
+    assert code == 0
+    name, value = said.split(" ", 1) if not said.startswith("CUDA_") else ("variables", said)
+    assert f"is of other software or code: {name}" in text
+    assert value in text
+    assert CELL in text
+
+
+@pytest.mark.parametrize("field", ["uuid", "power_limit_w", "ecc", "torch_threads"])
+def test_counts_of_another_gpu_of_the_model_are_compared_without_a_word(
+    field: str, tmp_path: Path
+) -> None:
+    baseline("save", tmp_path, counted())
+    code, text = baseline("check", tmp_path, counted(**EVERY[field][0]))
+    assert code == 0
+    assert "other software" not in text
+
+
+def test_an_old_baseline_is_read_and_does_not_say_what_it_is_of(tmp_path: Path) -> None:
+    """3acd176 wrote such files; the recorded one is one of them."""
+    old = RECORDED / "baseline.json"
+    done = pagebench_here(
+        "baseline", "check", str(old), "--counters", str(RECORDED / "counters.jsonl")
+    )
+    assert done.returncode == 0
+    assert "does not say which GPU, versions and code it is of" in done.stderr
+    assert "every count equals" in done.stderr
+
+
+def test_a_baseline_of_two_gpus_is_not_saved_of_whichever_came_last(tmp_path: Path) -> None:
+    """3acd176 took the newest of each chip."""
+    other = counted(environment=replace(H200, gpu="NVIDIA GH200 480GB"))
+    code, text = baseline("save", tmp_path, counted(), other)
+    assert code == 2
+    assert "NVIDIA GH200 480GB" in text
+    assert "NVIDIA H200" in text
+    assert not (tmp_path / "b.json").exists()

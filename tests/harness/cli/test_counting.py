@@ -190,7 +190,7 @@ def test_a_baseline_is_saved_and_checked_from_recorded_counters_without_a_gpu(in
     assert (saved.returncode, saved.stdout) == (0, "")
     assert saved.stderr.endswith(" kernels in b.json\n")
     kept = json.loads((in_tmp / "b.json").read_text())
-    assert kept == json.loads((H200 / "baseline.json").read_text())
+    assert kept["counts"] == json.loads((H200 / "baseline.json").read_text())["counts"]
     for cells in ([], [NAME], ["xqa", "shared"]):
         done = pagebench("baseline", "check", "b.json", *cells, "--counters", COUNTERS)
         assert (done.returncode, done.stdout) == (0, "")
