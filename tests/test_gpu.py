@@ -263,8 +263,8 @@ def test_pages_that_are_compiled_in_are_other_code_and_lengths_are_not(
             replace(default_options(session.device), seconds=QUICK), session, silent,
         ).binary  # fmt: skip
 
-    small, longer, large = map(
-        code, ("distinct_p16_b4_l1024", "distinct_p16_b4_l1536", "distinct_p64_b4_l1024")
+    small, shorter, large = map(
+        code, ("distinct_p16_b4_l1024", "distinct_p16_b4_l1008", "distinct_p64_b4_l1024")
     )
-    assert small == longer
+    assert small == shorter
     assert (small == large) == (kernel == "fidecode")
