@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from pagebench.harness.axes import Axes
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import brief
 from pagebench.kernels.registry import is_kernel, is_name, kernel_names
 from pagebench.layouts.placement import UNIT_KINDS, Placement
 from pagebench.layouts.shape import Shape, SizeError
@@ -66,6 +67,7 @@ EXAMPLES = (
     *("churned1", "churnedfifo1", "churnedlifo1", "p16", "b32", "l8192", "r50", "s0", "w8192"),
     *("h16x8", "d128", "bf16", "fp16", "e4m3", "hnd", "x8", "y1000"),
 )
+MOST_WORD = 20  # characters: no axis has a number this long
 REMOTE, LIKELY = 0.4, 0.6  # difflib ratios: a possible meaning, and a likely one
 MUST = {"kernel": "xqa", "sharing": "shared", "page_size": "p16"}
 
@@ -131,11 +133,12 @@ class Cell:
         """The cell of words that `read_words` found in `name`. CellNameError as from `parse`."""
         for axis, example in MUST.items():
             if axis not in found:
-                raise CellNameError(f"{name}: missing {axis.replace('_', ' ')}, such as {example}")
+                missing = f"missing {axis.replace('_', ' ')}, such as {example}"
+                raise CellNameError(f"{brief(name)}: {missing}")
         try:
             return cls._build(found)
         except SizeError as error:
-            raise CellNameError(f"{name}: {error}") from error
+            raise CellNameError(f"{brief(name)}: {error}") from error
 
     @classmethod
     def _build(cls, found: dict[str, object]) -> Cell:
@@ -186,7 +189,8 @@ def read_words(name: str) -> dict[str, object]:
     for word in name.split("_"):
         axis, value = _read_word(word, name)
         if axis in found:
-            raise CellNameError(f"{name}: {word} gives {axis.replace('_', ' ')} a second time")
+            again = f"{word} gives {axis.replace('_', ' ')} a second time"
+            raise CellNameError(f"{brief(name)}: {again}")
         found[axis] = value
     return found
 
@@ -194,23 +198,27 @@ def read_words(name: str) -> dict[str, object]:
 def _read_word(word: str, name: str) -> tuple[str, object]:
     for axis, (pattern, read) in WORDS.items():
         match = pattern.fullmatch(word)
-        if match and len(word) <= 20:  # no axis has a number this long; int() limits its digits
+        if match and len(word) <= MOST_WORD:  # int() limits its digits
             try:
                 return axis, read(match[1])
             except SizeError as error:
-                raise CellNameError(f"{name}: {error}") from error
+                raise CellNameError(f"{brief(name)}: {error}") from error
     if is_kernel(word):
         return "kernel", word
     leads = word == name.partition("_")[0]
+    where = f"{brief(name)}: " if brief(word) == word else ""
     if leads and is_name(word) and not _near(word, LIKELY):
         raise CellNameError(
-            f"{name}: no kernel {word} here: name its file with --kernel FILE.py, or "
+            f"{where}no kernel {brief(word)} here: name its file with --kernel FILE.py, or "
             f"install its package; there are {', '.join(kernel_names())}"
         )
-    raise CellNameError(f"{name}: unknown word {word or '(empty)'}{_nearest(word, leads)}")
+    unknown = f"unknown word {brief(word) or '(empty)'}"
+    raise CellNameError(f"{where}{unknown}{_nearest(word, leads)}")
 
 
 def _near(word: str, likeness: float) -> list[str]:
+    if len(word) > MOST_WORD:
+        return []
     known = (*kernel_names(), *EXAMPLES)
     return get_close_matches(word.lower(), known, n=1, cutoff=likeness)
 

@@ -18,6 +18,29 @@ IN_MARKDOWN = (
 )
 
 
+MOST_SHOWN, MOST_LINE = 240, 8000  # characters of a word and of a line that are told whole
+SHOWN_ENDS = 60
+
+
+def brief(text: str, most: int = MOST_SHOWN) -> str:
+    """The text, or its beginning and its length where it is longer than anybody reads."""
+    if len(text) <= most:
+        return text
+    return f"{text[:SHOWN_ENDS]}... ({len(text):,} characters)"
+
+
+def brief_line(line: str) -> str:
+    """A line whose words are all brief, and which is not longer than a screen."""
+    words = " ".join(brief(word.rstrip(":;,")) + _tail(word) for word in line.split(" "))
+    if len(words) <= MOST_LINE:
+        return words
+    return f"{words[:MOST_LINE]}... ({len(words):,} characters)"
+
+
+def _tail(word: str) -> str:
+    return word[len(word.rstrip(":;,")) :]
+
+
 def visible(text: str, keep: str = "") -> str:
     """The text with each character that does not show, or that moves others, as an escape.
 

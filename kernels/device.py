@@ -23,8 +23,9 @@ class DeviceError(ValueError):
 class Device:
     """`kind` is cpu or cuda, `capability` the CUDA compute capability (major, minor).
 
-    `uuid` is that of the GPU or slice, empty where it is not known. Of a CPU that stands in for a
-    GPU, `why` says why there is none, and `is_broken` whether a driver is here that fails.
+    `uuid` is that of the GPU or slice, empty where it is not known; `memory_bytes` what it has in
+    all. Of a CPU that stands in for a GPU, `why` says why there is none, and `is_broken` whether a
+    driver is here that fails.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Device:
     index: int = 0
     capability: tuple[int, int] | None = None
     uuid: str = field(default="", compare=False)
+    memory_bytes: int | None = field(default=None, compare=False)
     why: str = field(default="", compare=False)
     is_broken: bool = field(default=False, compare=False)
 
@@ -124,7 +126,7 @@ def has_context() -> bool:
 def _found_by_nvml(nvml: Nvml) -> Found:
     shown = nvml.visible
     if shown:
-        return Found([_device(gpu, index) for index, gpu in enumerate(shown)])
+        return Found([_device(nvml, gpu, index) for index, gpu in enumerate(shown)])
     return Found(why=_hidden(len(nvml.gpus)) if nvml.gpus else NO_GPU)
 
 
@@ -140,8 +142,10 @@ def _hides_all(listed: str | None) -> bool:
     return not names and not visible(listed, [""] * MOST_GPUS)
 
 
-def _device(gpu: Gpu, index: int) -> Device:
-    return Device("cuda", gpu.name, index, gpu.capability, gpu.uuid)
+def _device(nvml: Nvml, gpu: Gpu, index: int) -> Device:
+    memory = nvml.read("nvmlDeviceGetMemoryInfo", gpu.handle)
+    has = None if memory is None else int(memory.total)
+    return Device("cuda", gpu.name, index, gpu.capability, gpu.uuid, has)
 
 
 def _found_by_torch(nvml_said: str) -> Found:
@@ -178,7 +182,8 @@ def _seen_by_torch(index: int) -> Device:
 
     properties = torch.cuda.get_device_properties(index)
     capability = (int(properties.major), int(properties.minor))
-    return Device("cuda", str(properties.name), index, capability, uuid_of_torch(properties))
+    uuid, has = uuid_of_torch(properties), getattr(properties, "total_memory", None)
+    return Device("cuda", str(properties.name), index, capability, uuid, has)
 
 
 def uuid_of_torch(properties: Any) -> str:
@@ -213,3 +218,13 @@ def is_integrated(device: Device) -> bool:
         return False
     properties = torch.cuda.get_device_properties(device.index)
     return bool(getattr(properties, "is_integrated", 0) or getattr(properties, "integrated", 0))
+
+
+def memory_bytes(device: Device) -> int | None:
+    """All memory of the device, used or not; None where not known."""
+    if device.kind == "cuda":
+        return device.memory_bytes
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pagebench.kernels.adapter import Call
 from pagebench.kernels.device import Device
+from pagebench.kernels.limits import MOST_GRID_YZ, at_most
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
 from pagebench.layouts.tensors import Batch, torch_dtype
 
@@ -27,7 +28,11 @@ class Gather:
         return "page_table"
 
     def refuses(self, shape: Shape, device: Device) -> str | None:
-        return None
+        """On a GPU, requests are an axis of SDPA's grids (PyTorch issue 146704)."""
+        if device.kind == "cpu":
+            return None
+        what, remedy = "requests (an axis of SDPA's grid)", "use a smaller batch or reference"
+        return at_most(MOST_GRID_YZ, shape.batch, self.name, what, remedy)
 
     def workspace_bytes(self, shape: Shape) -> int:
         """Gathered K and V, copies in q's dtype, and what SDPA may expand per query head."""

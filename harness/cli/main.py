@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from pagebench.harness.cli.streams import Signalled, end_on_signals, leave_stdout, own_streams
 from pagebench.harness.errors import UserError
-from pagebench.harness.escape import visible
+from pagebench.harness.escape import brief_line, visible
 
 # A command's file is loaded when the command is used, so `list` loads nothing else.
 ROOMS = {
@@ -178,7 +178,7 @@ def _wording(error: Exception) -> str:
     said = str(error)
     if isinstance(error, UsageError):
         said = f"{error.format_message()} (see pagebench --help)"
-    return " ".join(said.split())
+    return brief_line(" ".join(said.split()))
 
 
 def _complain(line: str) -> int:

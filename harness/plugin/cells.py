@@ -27,11 +27,12 @@ def test_cell(
     refuse_foreign(benchmark)
     device = pagebench_pool.device
     options = default_options(device, pagebench_boundary)
-    timing = pagebench_pool.measure(pagebench_cell, options, silent)
-    if timing.status == "refused":
-        reason = refusal(pagebench_cell, device, pagebench_boundary)
+    if reason := refusal(pagebench_cell, device, pagebench_boundary):
         lacked = lacks_gpu(pagebench_cell, device, reason)
         request.node.user_properties.append((NO_GPU, lacked))
+        pytest.skip(str(reason))
+    timing = pagebench_pool.measure(pagebench_cell, options, silent)
+    if timing.status == "refused":
         pytest.skip(str(timing.reason))
     if timing.samples is None:
         pytest.fail(f"{timing.status}: {timing.reason}", pytrace=False)

@@ -154,6 +154,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _suite(config: pytest.Config) -> Suite:
     from pagebench.harness.errors import UserError
+    from pagebench.harness.escape import brief_line
     from pagebench.harness.suites import find_suite
 
     usual = "kernels" if _device(config).kind == "cuda" else "smoke"
@@ -161,16 +162,17 @@ def _suite(config: pytest.Config) -> Suite:
         named = config.getoption("suite", None)
         return find_suite(usual if named is None else named)
     except UserError as error:
-        raise pytest.UsageError(str(error)) from error
+        raise pytest.UsageError(brief_line(str(error))) from error
 
 
 def _device(config: pytest.Config) -> Device:
+    from pagebench.harness.escape import brief_line
     from pagebench.kernels.device import DeviceError, find_device
 
     try:
         return find_device(config.getoption("device", "auto"))
     except DeviceError as error:
-        raise pytest.UsageError(str(error)) from error
+        raise pytest.UsageError(brief_line(str(error))) from error
 
 
 @pytest.fixture(scope="session")

@@ -112,11 +112,12 @@ def check_writable(path: Path) -> None:
 
     A file that does not exist yet is not left behind.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    with file_errors(path):
+        existed = path.exists()
+    if existed and not path.is_file() and not path.is_dir():
         raise StoreError(f"{path}: not a regular file")
     make_folder_of(path)
     with file_errors(path):
-        existed = path.exists()
         path.open("a").close()
         if not existed:
             path.unlink()

@@ -19,6 +19,7 @@ from pagebench.harness.timing.clocks.make import make_clock
 from pagebench.harness.timing.code import code_of
 from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failure_of, recordable
 from pagebench.harness.timing.guards import guarded_outputs
+from pagebench.harness.timing.memory import device_bytes
 from pagebench.harness.timing.options import HALF_WIDTH, Options
 from pagebench.harness.timing.planned import check_call, workspace_of
 from pagebench.harness.timing.session import Session
@@ -29,11 +30,8 @@ from pagebench.layouts.lowering import KINDS
 from pagebench.layouts.placement import pool_pages
 from pagebench.layouts.sharing import Streams
 from pagebench.layouts.table import check, page_table
-from pagebench.layouts.tensors import Batch, materialise, pool_bytes
+from pagebench.layouts.tensors import Batch, materialise
 from pagebench.layouts.work import predict
-
-ORACLE_BYTES = 24  # scratch bytes per KV element: a hash, its temporaries, fp32 keys and values
-FILL_BYTES = {"cuda": 2 << 30, "cpu": 160 << 20}  # scratch while a pool is filled in chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
         _refuse(refuse.refusal(cell, device, options.boundary))
         adapter = find_kernel(cell.kernel)
         kind, streams = _lowering(adapter, cell), cell.streams
-        needed = device_bytes(cell, streams, adapter, device, options.boundary)
+        needed = _device_bytes(cell, streams, adapter, device, options.boundary)
         work = asdict(predict(cell.shape, streams, kind))
         found = replace(found, predicted=Predicted(**work, device_bytes=needed))
         _refuse(refuse.refuse_memory(needed, device))
@@ -110,8 +108,16 @@ def _fits_whole(cell: Cell, adapter: Adapter, options: Options, device: Device) 
     """Whether the KV pool is made. Planning needs none, but a call by the plan proves it."""
     if options.boundary == "run":
         return True
-    needed = device_bytes(cell, cell.streams, adapter, device, "run")
+    needed = _device_bytes(cell, cell.streams, adapter, device, "run")
     return refuse.refuse_memory(needed, device) is None
+
+
+def _device_bytes(
+    cell: Cell, streams: Streams, adapter: Adapter, device: Device, boundary: str
+) -> int:
+    pages = pool_pages(cell.placement, streams) + 1
+    workspace = workspace_of(adapter, cell.shape)
+    return device_bytes(cell.shape, pages, workspace, device.kind, boundary)
 
 
 def _checked_after(checker: Checker, run: sampling.Run, options: Options) -> Check:
@@ -231,24 +237,6 @@ def refuse_implausible(
             f"{gbps:.0f} GB/s of distinct KV from a cold cache is more than the DRAM's nominal "
             f"{nominal:.0f} GB/s: the cache was warm, or the call did not read it all",
         )
-
-
-def device_bytes(
-    cell: Cell, streams: Streams, adapter: Adapter, device: Device, boundary: str
-) -> int:
-    """The most device bytes that the cell will take, predicted before any is allocated.
-
-    Planning alone needs no KV pool.
-    """
-    shape = cell.shape
-    pages = pool_pages(cell.placement, streams) + 1
-    entries = shape.batch * shape.table_width
-    tables = 40 * (entries + pages)  # int64 temporaries while the table is built and checked
-    if boundary == "plan":
-        return tables + workspace_of(adapter, shape)
-    oracle = ORACLE_BYTES * shape.kv_len * shape.kv_heads * shape.head_dim
-    scratch = max(FILL_BYTES[device.kind], oracle, workspace_of(adapter, shape))
-    return pool_bytes(shape, pages) + tables + scratch
 
 
 def unmeasured(cell: Cell, options: Options, device: Device, status: str, reason: str) -> Timing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.errors import one_line
+from pagebench.harness.timing.memory import refuse_size, refuse_unaddressable
 from pagebench.harness.timing.planned import type_name
 from pagebench.kernels.adapter import Adapter, Refusal, of_kind
 from pagebench.kernels.device import Device, is_integrated
@@ -31,14 +32,18 @@ def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None
     if (cell.shape.planted_loads or cell.shape.planted_ns) and not plants(adapter):
         those = ", ".join(planting_kernels())
         return Refusal(f"{cell.kernel} carries no planted work: x and y are for {those}", "shape")
-    return _asked(adapter, cell, device)
+    with stdout_to_stderr():
+        return (
+            refuse_unaddressable(cell, boundary)
+            or _asked(adapter, cell, device)
+            or refuse_size(cell, adapter, device, boundary)
+        )
 
 
 def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
     """The adapter's own refusal."""
     try:
-        with stdout_to_stderr():
-            reason = adapter.refuses(cell.shape, device)
+        reason = adapter.refuses(cell.shape, device)
     except Exception as error:
         return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
     if reason is not None and not isinstance(reason, str):

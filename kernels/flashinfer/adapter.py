@@ -25,6 +25,11 @@ from pagebench.kernels.adapter import (
     takes,
 )
 from pagebench.kernels.device import Device, multiprocessors
+from pagebench.kernels.flashinfer.launch import (
+    INT_WORKSPACE_BYTES,
+    float_workspace_bytes,
+    refuses_launch,
+)
 from pagebench.kernels.flashinfer.loads import fidecode_loads
 from pagebench.kernels.loaded import loaded_libraries
 from pagebench.layouts.shape import Shape
@@ -33,8 +38,6 @@ from pagebench.layouts.tensors import Batch, torch_dtype
 if TYPE_CHECKING:
     from torch import Tensor
 
-WORKSPACE_BYTES = 128 << 20  # the size FlashInfer's documentation recommends
-INT_WORKSPACE_BYTES = 8 << 20  # what the wrapper itself allocates on the device
 # Group sizes of the CUDA-core kernel: DISPATCH_GQA_GROUP_SIZE in include/flashinfer/utils.cuh.
 GROUPS_0_6 = (1, 2, 3, 4, 8)
 GROUPS_0_7 = (1, 2, 3, 4, 6, 8, 16)
@@ -78,6 +81,10 @@ class FlashInferDecode:
     def tolerance(self) -> Mapping[str, Tolerance]:
         return TOLERANCE
 
+    @property
+    def _pads(self) -> bool:
+        return self.tensor_cores and self.backend == "fa2"
+
     def lowering(self, shape: Shape) -> str:
         return "token_indices" if shape.page_size == 1 else "csr_pages"
 
@@ -86,6 +93,7 @@ class FlashInferDecode:
             takes(self.name, "head dims", shape.head_dim, (64, 128, 256)),
             None if self.tensor_cores else takes(self.name, "groups", shape.group, _groups()),
             of_kind("shape", self._refuses_types(shape)),
+            refuses_launch(self.name, self.backend, shape),
             needs_gpu(self.name, device),
             of_kind("device", self._refuses_device(device)),
             needs_package(self.name, "flashinfer", "flashinfer-python"),
@@ -111,7 +119,7 @@ class FlashInferDecode:
         return Loads() if self.tensor_cores else fidecode_loads(shape, resolved)
 
     def workspace_bytes(self, shape: Shape) -> int:
-        return WORKSPACE_BYTES + INT_WORKSPACE_BYTES
+        return INT_WORKSPACE_BYTES + float_workspace_bytes(shape, padded=self._pads)
 
     def plan(self, batch: Batch, *, graph: bool) -> Call:
         import torch
@@ -154,6 +162,7 @@ class FlashInferDecode:
         from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 
         lowered = batch.lowered
+        workspace = float_workspace_bytes(batch.shape, padded=self._pads)
         buffers = {}
         if graph:
             assert lowered.indptr is not None
@@ -165,7 +174,7 @@ class FlashInferDecode:
                 "paged_kv_last_page_len_buffer": lowered.last_page_len.clone(),
             }
         return BatchDecodeWithPagedKVCacheWrapper(
-            torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=batch.device),
+            torch.zeros(workspace, dtype=torch.uint8, device=batch.device),
             batch.shape.kv_layout,
             use_cuda_graph=graph,
             use_tensor_cores=self.tensor_cores,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Call, Loads, first, needs_gpu, needs_package, of_kind, takes
 from pagebench.kernels.device import Device
 from pagebench.kernels.triton.indices import Indices, copied
+from pagebench.kernels.triton.launch import Tuning, block_h, power_of_two, refuses_launch
 from pagebench.kernels.triton.loads import triton_loads
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
@@ -22,43 +21,9 @@ from pagebench.layouts.tensors import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
-LEAST_BLOCK_H = 16  # rows of the tensor cores' smallest A operand (mma.m16n8k16)
-MAX_SPLITS = 64  # merge_splits holds splits x head_dim float32 in the registers of 128 threads
 # One wave of merge_splits on an RTX 4090 (128 SMs of 12 programs), an A100 (108 of 16) and larger.
 WAVE_PROGRAMS = 1536
 SYMBOLS = ("split_decode", "merge_splits")
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """Choices that do not change the result.
-
-    A stage of the pipeline is a K and a V tile of `block_n` tokens, and num_stages - 1 of them are
-    allocated: 64 KiB per CTA at head_dim 128. Three CTAs fit the 227 KiB of a Hopper SM and keep
-    96 KiB or more in flight; about 40 KiB saturate its DRAM.
-    """
-
-    block_n: int = 64
-    num_warps: int = 4
-    num_stages: int = 3
-    programs: int = 256  # wanted CTAs, one wave of 3 per SM: more only add partials (docs/log.md)
-    least_tiles: int = 8  # per split: with fewer, filling the pipeline is most of the work
-
-    def __post_init__(self) -> None:
-        if self.block_n >= 32 * self.num_warps:
-            raise ValueError(
-                f"a tile of {self.block_n} tokens needs more than {self.num_warps} warps: Triton "
-                "sends an index vector as long as the CTA through shared memory"
-            )
-
-    def tiles_per_split(self, shape: Shape) -> int:
-        """Tiles per split, independent of page size and mode, so that all have equal grids."""
-        tiles = ceil(shape.kv_len / self.block_n)
-        wanted = ceil(self.programs / (shape.batch * shape.kv_heads))
-        return max(self.least_tiles, ceil(tiles / min(wanted, MAX_SPLITS)))
-
-    def splits(self, shape: Shape) -> int:
-        return ceil(shape.kv_len / (self.block_n * self.tiles_per_split(shape)))
 
 
 def _strides(pool: Tensor, kv_layout: str) -> tuple[int, int, int]:
@@ -73,11 +38,6 @@ def _strides(pool: Tensor, kv_layout: str) -> tuple[int, int, int]:
 def _is_interpreted() -> bool:
     """Whether Triton runs kernels on the CPU; its decorators read the variable at import."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _power_of_two(count: int) -> int:
-    """The least power of two that is not below `count`."""
-    return 1 << (count - 1).bit_length()
 
 
 class TritonDecode:
@@ -105,6 +65,7 @@ class TritonDecode:
         return first(
             of_kind("shape", self._refuses_pages(shape)),
             takes(self.name, "head_dim", shape.head_dim, (64, 128, 256)),
+            refuses_launch(self.name, shape, self.tuning, device),
             None if _is_interpreted() else needs_gpu(self.name, device, least),
             needs_package(self.name, "triton", "triton"),
             of_kind("shape", self._refuses_loads(shape)) if shape.planted_loads else None,
@@ -245,7 +206,7 @@ class TritonDecode:
             "PAGE_SIZE": shape.page_size,
             "GROUP": shape.group,
             "HEAD_DIM": shape.head_dim,
-            "BLOCK_H": max(LEAST_BLOCK_H, _power_of_two(shape.group)),
+            "BLOCK_H": block_h(shape),
             "BLOCK_N": self.tuning.block_n,
             "IS_WHOLE": self.tuning.splits(shape) == 1,
             "EXTRA_LOADS": shape.planted_loads,
@@ -263,7 +224,7 @@ def _merge(partial: Tensor, lse: Tensor, out: Tensor, spin_ns: int) -> Any:
         out,
         splits,
         HEAD_DIM=head_dim,
-        BLOCK_S=_power_of_two(splits),
+        BLOCK_S=power_of_two(splits),
         SPIN_NS=spin_ns,
     )
 

@@ -21,6 +21,7 @@ from pagebench.kernels.adapter import (
     takes,
 )
 from pagebench.kernels.device import Device
+from pagebench.kernels.limits import MOST_GRID_YZ, MOST_INT32, at_most
 from pagebench.kernels.loaded import loaded_libraries
 from pagebench.kernels.xqa.loads import xqa_loads
 from pagebench.layouts.shape import Shape
@@ -58,9 +59,24 @@ class Xqa:
         return first(
             takes(self.name, "page sizes", shape.page_size, PAGE_SIZES),
             of_kind("shape", _refuses_heads(shape)),
+            self._refuses_launch(shape),
             needs_gpu(self.name, device, (9, 0)),
             of_kind("device", _refuses_device(device)),
             needs_package(self.name, "flashinfer", "flashinfer-python"),
+        )
+
+    def _refuses_launch(self, shape: Shape) -> str | None:
+        """Requests are the grid's z axis, and table entries are counted in 32 bits."""
+        entries = shape.batch * shape.table_width
+        return first(
+            at_most(
+                *(MOST_GRID_YZ, shape.batch, self.name, "requests (its grid's z axis)"),
+                "use a smaller batch, or fidecode, fitc or fifa3",
+            ),
+            at_most(
+                *(MOST_INT32, entries, self.name, "entries in its page table"),
+                "use larger pages, a smaller batch or a shorter context",
+            ),
         )
 
     def loads(

@@ -222,7 +222,7 @@ def test_an_error_names_the_cell_the_word_and_what_would_be_right(
 def test_nothing_but_the_words_is_read(name: str, word: str) -> None:
     with pytest.raises(CellNameError) as caught:
         Cell.parse(name)
-    assert f"unknown word {word}" in str(caught.value)
+    assert f"unknown word {word[:60]}" in str(caught.value)
 
 
 FRAGMENTS = st.sampled_from(

@@ -23,14 +23,8 @@ import pytest
 from packaging.version import Version
 
 from pagebench.kernels.device import CPU, Device
-from pagebench.kernels.triton.adapter import (
-    MAX_SPLITS,
-    TRITONROW,
-    TRITONTILE,
-    TRITONTOKEN,
-    TritonDecode,
-    Tuning,
-)
+from pagebench.kernels.triton.adapter import TRITONROW, TRITONTILE, TRITONTOKEN, TritonDecode
+from pagebench.kernels.triton.launch import MAX_SPLITS, Tuning
 from pagebench.layouts.placement import Placement
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.sharing import Sharing, share

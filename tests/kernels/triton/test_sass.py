@@ -20,7 +20,9 @@ import pytest
 
 from pagebench.harness.timing.code import code_of
 from pagebench.kernels.adapter import Call
-from pagebench.kernels.triton.adapter import TritonDecode, Tuning
+from pagebench.kernels.device import Device
+from pagebench.kernels.triton.adapter import TritonDecode
+from pagebench.kernels.triton.launch import Tuning, shared_of
 from pagebench.layouts.shape import DTYPE_BYTES, Shape
 from pagebench.profiles.cubin_code import cubin_hash
 
@@ -91,8 +93,13 @@ def compiled(mode: str, page_size: int, dtype: str = "bf16", planted_loads: int 
     return disassembled(kernel.asm["cubin"], kernel.metadata.shared)
 
 
-def _compile(function: Any, pointers: dict[str, str], constants: Mapping[str, object]) -> Any:
-    """A Triton kernel for sm_90, its pointers and strides multiples of 16 as they are in a call."""
+def _compile(
+    function: Any,
+    pointers: dict[str, str],
+    constants: Mapping[str, object],
+    capability: int = 90,
+) -> Any:
+    """A Triton kernel, its pointers and strides multiples of 16 as they are in a call."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -108,7 +115,7 @@ def _compile(function: Any, pointers: dict[str, str], constants: Mapping[str, ob
         attrs={at[name]: [["tt.divisibility", 16]] for name in aligned},
     )
     options = {"num_warps": TUNING.num_warps, "num_stages": TUNING.num_stages}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
 @cache
@@ -382,3 +389,32 @@ def test_code_that_a_launch_gave_is_hashed_without_order() -> None:
     assert both is not None
     assert both.startswith("cubin:")
     assert len({both, *(code_of(call([each])).binary for each in cubins)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("capability", "head_dim", "group", "dtype"),
+    [
+        (90, 64, 1, "bf16"),
+        (90, 128, 64, "bf16"),
+        (90, 128, 64, "e4m3"),
+        (90, 256, 1, "bf16"),
+        (90, 256, 1, "e4m3"),
+        (89, 64, 64, "bf16"),
+        (89, 128, 64, "e4m3"),
+        (80, 128, 32, "bf16"),
+        (80, 256, 64, "bf16"),
+        (120, 128, 128, "bf16"),
+    ],
+)
+def test_shared_memory_is_what_a_refusal_says(
+    capability: int, head_dim: int, group: int, dtype: str
+) -> None:
+    from pagebench.kernels.triton.kernels import split_decode
+
+    sizes = {"q_heads": group, "kv_heads": 1, "head_dim": head_dim, "dtype": dtype}
+    shape = Shape(8, 4096, 16, **sizes)  # type: ignore[arg-type]
+    constants = TritonDecode("tritonrow", "row", TUNING).constants(shape)
+    kv = TRITON_DTYPE[dtype]
+    kernel = _compile(split_decode, POINTERS | {"k": kv, "v": kv}, constants, capability)
+    device = Device("cuda", "?", 0, divmod(capability, 10))
+    assert shared_of(shape, TUNING, device) == kernel.metadata.shared
