@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pagebench.kernels.foreign import text_of
+
 
 class UserError(Exception):
     """Bad input, or a machine that lacks something. One line says what is wrong and what is right.
@@ -28,7 +30,10 @@ def one_line(error: Exception) -> str:
     are hints on debugging torch."""
     from traceback import extract_tb
 
-    lines = str(error).strip().splitlines() or ["no message"]
+    try:
+        lines = str(error).strip().splitlines() or ["no message"]
+    except Exception:
+        lines = [text_of(error)]
     frames = extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0][:400]}{where}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,6 +86,7 @@ class Tolerance:
 
 
 DEFAULT = Tolerance()
+SHARES = ("random", "zero")
 
 
 class Adapter(Protocol):
@@ -124,7 +126,15 @@ def tolerance_of(adapter: Adapter, dtype: str) -> Tolerance:
     found = claimed.get(dtype, DEFAULT)
     if type(adapter).__module__.startswith("pagebench.kernels."):
         return found
-    return Tolerance(min(found.random, DEFAULT.random), min(found.zero, DEFAULT.zero))
+    return Tolerance(*(min(_share(found, name), getattr(DEFAULT, name)) for name in SHARES))
+
+
+def _share(claimed: Tolerance, name: str) -> float:
+    """A tolerance that a plug-in claims. ValueError for what is no share of an output."""
+    found: object = getattr(claimed, name)
+    if isinstance(found, float | int) and 0 < found < inf:
+        return float(found)
+    raise ValueError(f"tolerance has {name} {found!r:.40}; give a number above 0")
 
 
 def needs_gpu(kernel: str, device: Device, least: tuple[int, int] = (8, 0)) -> Refusal | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import FrameType, ModuleType
 
-from pagebench.kernels.quiet import stdout_to_stderr
+from pagebench.kernels.foreign import Asked, foreign, told
 
 PATIENCE_S = 120.0  # for the import of a file
 REMINDER_S = 10.0  # of silence until it is said that a file is still being imported
@@ -25,7 +25,7 @@ class FileFailed(Exception):
     """A plug-in's file that cannot be run; the message says where and why."""
 
 
-class _TooLong(BaseException):
+class _TooLong(Asked):
     """Raised in the file at its limit; not an Exception, which the file itself may catch."""
 
 
@@ -43,10 +43,10 @@ def run_file(path: Path, patience_s: float | None = PATIENCE_S) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[module.__name__] = module
     try:
-        with stdout_to_stderr(), _limited(path, patience_s):
+        with foreign(), _limited(path, patience_s):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise FileFailed(f"{place(error, path)}: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise FileFailed(f"{place(error, path)}: {told(error)}") from error
     except _TooLong as limit:
         said = f"not imported after {patience_s:g} s: raise --patience, or do less on import"
         raise FileFailed(f"{place(limit, path)}: {said}") from limit

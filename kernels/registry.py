@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any, cast
 
 from pagebench.kernels.adapter import Adapter, Loads
+from pagebench.kernels.foreign import foreign, told
 from pagebench.kernels.plugin_file import PATIENCE_S, FileFailed, forgotten_on_failure, run_file
-from pagebench.kernels.quiet import stdout_to_stderr
 from pagebench.layouts.shape import Shape
 
 ADAPTERS = (
@@ -73,7 +73,8 @@ def kernel_names() -> tuple[str, ...]:
 
 def plants(adapter: Adapter) -> bool:
     """Whether a kernel does planted work; without the attribute `plants` it does not."""
-    return bool(getattr(adapter, "plants", False))
+    with foreign():
+        return bool(getattr(adapter, "plants", False))
 
 
 def planting_kernels() -> tuple[str, ...]:
@@ -88,17 +89,26 @@ def loads_of(
 
     KernelError where the kernel does not load or its formula fails.
     """
-    formula = getattr(find_kernel(name), "loads", None)
-    if formula is None or not resolved:
-        return Loads()
+    adapter = find_kernel(name)
     try:
-        with stdout_to_stderr():
-            found = formula(shape, resolved, capability)
-        if not isinstance(found, Loads):
-            raise TypeError(f"it returns {type(found).__name__}; return adapter.Loads")
-        return Loads(*(count if count is None else index(count) for count in astuple(found)))
+        with foreign():
+            formula = getattr(adapter, "loads", None)
+            if formula is None or not resolved:
+                return Loads()
+            return _counted(formula(shape, resolved, capability))
     except Exception as error:
-        raise KernelError(f"{name}.loads(): {type(error).__name__}: {error}") from error
+        raise KernelError(f"{name}.loads(): {told(error)}") from error
+
+
+def _counted(found: object) -> Loads:
+    """Loads with each number an int of this platform's records. Errors say what is no such."""
+    if not isinstance(found, Loads):
+        raise TypeError(f"it returns {type(found).__name__}; return adapter.Loads")
+    counts = [count if count is None else index(count) for count in astuple(found)]
+    for count in counts:
+        if count is not None and not 0 <= count < 2**63:
+            raise ValueError(f"it returns {count:.4g}; give None, 0 or more")
+    return Loads(*counts)
 
 
 def is_kernel(name: str) -> bool:
@@ -119,13 +129,12 @@ def find_kernel(name: str) -> Adapter:
     if target is None:
         raise KernelError(f"no kernel {name}; there are {', '.join(kernel_names())}")
     try:
-        with stdout_to_stderr():
+        with foreign():
             adapter = _load(target)
+            wrong = _wrong(adapter, target.partition(":")[2])
     except Exception as error:
-        raise KernelError(
-            f"kernel {name} does not load: {type(error).__name__}: {error}{_where(error)}"
-        ) from error
-    if wrong := _wrong(adapter, target.partition(":")[2]):
+        raise KernelError(f"kernel {name} does not load: {told(error)}{_where(error)}") from error
+    if wrong:
         raise KernelError(f"kernel {name} does not load: {wrong}")
     return adapter
 
@@ -161,20 +170,19 @@ def add_kernel_file(path: Path, patience_s: float | None = PATIENCE_S) -> str:
         if not path.is_file():
             raise KernelError(f"--kernel {path}: no such file")
         with forgotten_on_failure(path.resolve().parent):
-            adapter = _adapter_in(run_file(path, patience_s))
+            name, adapter = _adapter_in(run_file(path, patience_s))
     except OSError as error:
         raise KernelError(f"--kernel {path}: {error.strerror}") from error
     except FileFailed as error:
         raise KernelError(f"--kernel {path}{error}") from error
-    name = str(adapter.name)
     _from_files[name] = adapter
     return name
 
 
-def _adapter_in(module: ModuleType) -> Adapter:
-    """The module's ADAPTER. FileFailed where it has none, or one that cannot be used."""
+def _adapter_in(module: ModuleType) -> tuple[str, Adapter]:
+    """The module's ADAPTER and its name. FileFailed where it has none, or an unusable one."""
     try:
-        with stdout_to_stderr():
+        with foreign():
             if not hasattr(module, "ADAPTER"):
                 raise FileFailed(": the file defines no ADAPTER")
             adapter = cast(Adapter, module.ADAPTER)
@@ -182,9 +190,9 @@ def _adapter_in(module: ModuleType) -> Adapter:
     except Exception as error:
         if isinstance(error, FileFailed):
             raise
-        raise FileFailed(f": ADAPTER: {type(error).__name__}: {error}") from error
+        raise FileFailed(f": ADAPTER: {told(error)}") from error
     if wrong:
         raise FileFailed(f": {wrong}")
     if not is_name(name) or is_kernel(name):
         raise FileFailed(f": the name {name[:40]} is taken or invalid; use a new one of [a-z0-9]")
-    return adapter
+    return name, adapter

@@ -187,9 +187,14 @@ def _complain(line: str) -> int:
 
 
 def _tell_trouble(error: OSError) -> int:
-    """A full or closed output is for the user to put right; any other OSError is a bug."""
+    """A full or closed output, or a file that the user named, is for the user to put right; any
+    other OSError is a bug."""
     if error.filename is None and error.errno in NO_ROOM:
         return _complain(f"output: {error.strerror}")
+    file = str(error.filename or "")
+    named = {word.rpartition("=")[2] for word in sys.argv[1:]} | set(sys.argv[1:])
+    if any(file.startswith(word) for word in named if word):
+        return _complain(f"{file}: {error.strerror}")
     return _tell_bug()
 
 

@@ -8,13 +8,14 @@ import sys
 from types import FrameType
 from typing import Any
 
+from pagebench.kernels.foreign import Asked, Interrupted
 from pagebench.kernels.quiet import Unfailing
 
 # How many signals of an interrupt it takes: to end in order, to be told, to leave at once.
 TOLD, AT_ONCE = 2, 3
 
 
-class Signalled(BaseException):
+class Signalled(Asked):
     """The process was asked to end: `code` is what a shell reports of that signal."""
 
     def __init__(self, signum: int) -> None:
@@ -84,7 +85,7 @@ def end_on_signals() -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
-            raise KeyboardInterrupt if signum == signal.SIGINT else Signalled(signum)
+            raise Interrupted if signum == signal.SIGINT else Signalled(signum)
         if asked == TOLD:
             print("ending; once more leaves at once", file=sys.stderr)
         if asked >= AT_ONCE:

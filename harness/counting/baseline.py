@@ -20,6 +20,7 @@ BASELINE_SCHEMA = 2
 WITHOUT_IDENTITY = 1  # the schema of baselines that do not say what they are of
 # Counts are the same on every GPU of a model, however fast it runs and whoever asks.
 NO_MATTER = ("uuid", "cpu", "torch_threads", "power_limit_w", "ecc")
+MOST = 2**63  # a count above it is damage
 COUNTS = tuple(metric.name for metric in METRICS if metric.kind == "count")
 REMEDY = "pagebench baseline save makes one"
 Counts = Mapping[str, Mapping[str, float]]  # by `chip cell kernel-symbol`, then by counter name
@@ -146,9 +147,13 @@ def _is_identities(of: object) -> bool:
 def _is_counts(counts: object) -> bool:
     kernels = counts.values() if isinstance(counts, dict) else [None]
     return all(
-        isinstance(kernel, dict) and all(type(value) in (int, float) for value in kernel.values())
-        for kernel in kernels
+        isinstance(kernel, dict) and all(map(_is_count, kernel.values())) for kernel in kernels
     )
+
+
+def _is_count(value: object) -> bool:
+    """Whether a counter can have shown it: no bool, no NaN, nothing beyond 64 bits."""
+    return type(value) in (int, float) and -MOST < value < MOST  # type: ignore[operator]
 
 
 # --- what it is of --------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
-from pagebench.harness.errors import as_user_error
+from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.counters import Counters, How, PredictedCounters
-from pagebench.kernels.adapter import Adapter, Loads
+from pagebench.harness.timing.planned import lowering_of
+from pagebench.kernels.adapter import Loads
+from pagebench.kernels.foreign import foreign, told
 from pagebench.kernels.registry import KernelError, find_kernel, kernel_names, loads_of
 from pagebench.layouts.sharing import share
 from pagebench.layouts.work import predict
@@ -26,7 +28,7 @@ def predict_counters(
     partials from DRAM. UserError where the kernel does not load.
     """
     shape = cell.shape
-    work = predict(shape, share(cell.sharing, shape), _adapter(cell).lowering(shape))
+    work = predict(shape, share(cell.sharing, shape), _lowering(cell))
     loads, failed = _loads(cell, resolved, environment.capability)
     merged = loads.merge_bytes if how is None or how.cache_control in (None, "all") else 0
     predictable = cell.sharing.kind == "distinct" and merged is not None
@@ -39,9 +41,14 @@ def predict_counters(
     )
 
 
-def _adapter(cell: Cell) -> Adapter:
+def _lowering(cell: Cell) -> str:
     with as_user_error(KernelError):
-        return find_kernel(cell.kernel)
+        adapter = find_kernel(cell.kernel)
+    try:
+        with foreign():
+            return lowering_of(adapter, cell.shape)
+    except Exception as error:
+        raise UserError(f"{cell.kernel}.lowering(): {told(error)}") from error
 
 
 def _loads(

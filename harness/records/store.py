@@ -85,14 +85,14 @@ def write_whole(path: Path, text: str) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(path.resolve())
+            part.replace(os.path.realpath(path))
         finally:
             part.unlink(missing_ok=True)
 
 
 def part_of(path: Path) -> Path:
     """The temporary file that then replaces `path`."""
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # a link that leads to itself stays, and fails when opened
     return path.with_name(f"{path.name}.part")
 
 

@@ -21,12 +21,12 @@ from pagebench.harness.timing.findings import NOTHING, Failure, Findings, failur
 from pagebench.harness.timing.guards import guarded_outputs
 from pagebench.harness.timing.memory import device_bytes
 from pagebench.harness.timing.options import HALF_WIDTH, Options
-from pagebench.harness.timing.planned import check_call, workspace_of
+from pagebench.harness.timing.planned import check_call, lowering_of, workspace_of
 from pagebench.harness.timing.session import Session
 from pagebench.kernels.adapter import Adapter, Call, Refusal, tolerance_of
 from pagebench.kernels.device import Device
+from pagebench.kernels.foreign import contained
 from pagebench.kernels.registry import find_kernel
-from pagebench.layouts.lowering import KINDS
 from pagebench.layouts.placement import pool_pages
 from pagebench.layouts.sharing import Streams
 from pagebench.layouts.table import check, page_table
@@ -51,14 +51,15 @@ def measure_cell(cell: Cell, options: Options, session: Session, progress: Progr
     """The record of one cell. Errors of the cell are recorded, not raised."""
     began, started, found = time.perf_counter(), _now(), NOTHING
     try:
-        ready = prepare(cell, options, session, progress)
-        run, found = _what_is_timed(ready, options, progress)
-        samples = _timed(run, ready, options, session, progress)
-        if ready.checker is not None:
-            found = replace(found, check=_checked_after(ready.checker, run, options))
-        refuse_disagreement(samples)
-        middle = interval(samples.time_us).median_us
-        refuse_implausible(middle, samples.floor_us, from_dram(found, options), session)
+        with contained():
+            ready = prepare(cell, options, session, progress)
+            run, found = _what_is_timed(ready, options, progress)
+            samples = _timed(run, ready, options, session, progress)
+            if ready.checker is not None:
+                found = replace(found, check=_checked_after(ready.checker, run, options))
+            refuse_disagreement(samples)
+            middle = interval(samples.time_us).median_us
+            refuse_implausible(middle, samples.floor_us, from_dram(found, options), session)
         outcome: dict[str, Any] = {"status": "measured", "samples": samples}
     except Exception as error:
         failure = failure_of(error, found)
@@ -75,30 +76,31 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
     """Refuse, predict, place, lower, plan and check. Failure where that ends early."""
     found, device = NOTHING, session.device
     try:
-        _refuse(refuse.refusal(cell, device, options.boundary))
-        adapter = find_kernel(cell.kernel)
-        kind, streams = _lowering(adapter, cell), cell.streams
-        needed = _device_bytes(cell, streams, adapter, device, options.boundary)
-        work = asdict(predict(cell.shape, streams, kind))
-        found = replace(found, predicted=Predicted(**work, device_bytes=needed))
-        _refuse(refuse.refuse_memory(needed, device))
-        progress("placing")
-        table = page_table(cell.shape, streams, cell.placement, device.torch_name)
-        found = replace(found, layout=Layout(**check(table), lowering=kind))
-        batch = materialise(table, kind, with_kv=_fits_whole(cell, adapter, options, device))
-        progress("planning")  # may compile a module, so the parent waits longer
-        with guarded_outputs(batch.q):
-            planned = adapter.plan(batch, graph=options.clock == "graph")
-        call = check_call(adapter, planned, batch)
-        found = replace(found, resolved=recordable(call.resolved))
-        _call_first(call, session, progress)
-        found = replace(found, code=code_of(call))
-        progress("checking")
-        checker = None
-        if batch.q is not None:
-            tolerance = tolerance_of(adapter, cell.shape.dtype)
-            checker = Checker(batch, call, session.synchronise, tolerance)
-            found = replace(found, check=checker.before())
+        with contained():
+            _refuse(refuse.refusal(cell, device, options.boundary))
+            adapter = find_kernel(cell.kernel)
+            kind, streams = lowering_of(adapter, cell.shape), cell.streams
+            needed = _device_bytes(cell, streams, adapter, device, options.boundary)
+            work = asdict(predict(cell.shape, streams, kind))
+            found = replace(found, predicted=Predicted(**work, device_bytes=needed))
+            _refuse(refuse.refuse_memory(needed, device))
+            progress("placing")
+            table = page_table(cell.shape, streams, cell.placement, device.torch_name)
+            found = replace(found, layout=Layout(**check(table), lowering=kind))
+            batch = materialise(table, kind, with_kv=_fits_whole(cell, adapter, options, device))
+            progress("planning")  # may compile a module, so the parent waits longer
+            with guarded_outputs(batch.q):
+                planned = adapter.plan(batch, graph=options.clock == "graph")
+            call = check_call(adapter, planned, batch)
+            found = replace(found, resolved=recordable(call.resolved))
+            _call_first(call, session, progress)
+            found = replace(found, code=code_of(call))
+            progress("checking")
+            checker = None
+            if batch.q is not None:
+                tolerance = tolerance_of(adapter, cell.shape.dtype)
+                checker = Checker(batch, call, session.synchronise, tolerance)
+                found = replace(found, check=checker.before())
     except Exception as error:
         raise failure_of(error, found) from error
     return Prepared(call, batch, checker, found)
@@ -138,13 +140,6 @@ def _call_first(call: Call, session: Session, progress: Progress) -> None:
 def _refuse(reason: Refusal | None) -> None:
     if reason:
         raise Failure("refused", str(reason))
-
-
-def _lowering(adapter: Adapter, cell: Cell) -> str:
-    kind = adapter.lowering(cell.shape)
-    if kind not in KINDS:
-        raise ValueError(f"{cell.kernel}.lowering() must return {' or '.join(KINDS)}, not {kind}")
-    return kind
 
 
 def _what_is_timed(

@@ -16,6 +16,7 @@ from pagebench.harness.timing.measure import Prepared, prepare
 from pagebench.harness.timing.options import default_options
 from pagebench.harness.timing.session import Session
 from pagebench.kernels.device import Device
+from pagebench.kernels.foreign import contained
 
 WARM_UP_CALLS = 3
 
@@ -67,7 +68,8 @@ def _called(cell: Cell, session: Session, launches: int, l2: str) -> Called:
     """The call that was made. Failure where it ended before."""
     ready = prepare(cell, default_options(session.device), session, silent)
     try:
-        _call(cell, ready, session, launches, l2)
+        with contained():
+            _call(cell, ready, session, launches, l2)
     except Exception as error:
         raise failure_of(error, ready.findings) from error
     return _told(cell, ready.findings, symbols=tuple(ready.call.symbols))

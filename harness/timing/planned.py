@@ -71,11 +71,22 @@ def _text(value: object) -> str:
     return str(tuple(value)) if isinstance(value, tuple) else str(value)
 
 
+def lowering_of(adapter: Adapter, shape: Shape) -> str:
+    """Which of KINDS the adapter takes. ValueError for what is no such."""
+    from pagebench.layouts.lowering import KINDS
+
+    found: object = adapter.lowering(shape)
+    if type(found) is str and found in KINDS:
+        return found
+    said = found if type(found) is str else type_name(found)
+    raise ValueError(f"{adapter.name}.lowering() must return {' or '.join(KINDS)}, not {said:.40}")
+
+
 def workspace_of(adapter: Adapter, shape: Shape) -> int:
     """The bytes that the adapter says it needs. TypeError or ValueError for what is no such."""
     needed: object = adapter.workspace_bytes(shape)
     if type(needed) is not int:
         raise TypeError(f"{adapter.name}.workspace_bytes() is {type_name(needed)}; give int")
-    if needed < 0:
-        raise ValueError(f"{adapter.name}.workspace_bytes() is {needed}; give 0 or more")
+    if not 0 <= needed < 2**63:
+        raise ValueError(f"{adapter.name}.workspace_bytes() is {needed:.4g}; give 0 or more")
     return needed

@@ -6,9 +6,9 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.errors import one_line
 from pagebench.harness.timing.memory import refuse_size, refuse_unaddressable
 from pagebench.harness.timing.planned import type_name
-from pagebench.kernels.adapter import Adapter, Refusal, of_kind
+from pagebench.kernels.adapter import Refusal
 from pagebench.kernels.device import Device, is_integrated
-from pagebench.kernels.quiet import stdout_to_stderr
+from pagebench.kernels.foreign import MOST_SAID, foreign
 from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 
 # GPUs of the last generations, asked about where none is.
@@ -26,30 +26,34 @@ def refusal(cell: Cell, device: Device, boundary: str = "run") -> Refusal | None
         adapter = find_kernel(cell.kernel)
     except KernelError as error:
         return Refusal(str(error), "kernel")
-    if boundary == "plan" and not adapter.has_plan:
-        nothing = "plans nothing on the host: only boundary run can be measured"
-        return Refusal(f"{cell.kernel} {nothing}", "boundary")
-    if (cell.shape.planted_loads or cell.shape.planted_ns) and not plants(adapter):
-        those = ", ".join(planting_kernels())
-        return Refusal(f"{cell.kernel} carries no planted work: x and y are for {those}", "shape")
-    with stdout_to_stderr():
-        return (
-            refuse_unaddressable(cell, boundary)
-            or _asked(adapter, cell, device)
-            or refuse_size(cell, adapter, device, boundary)
-        )
-
-
-def _asked(adapter: Adapter, cell: Cell, device: Device) -> Refusal | None:
-    """The adapter's own refusal."""
+    asked = "has_plan"
     try:
-        reason = adapter.refuses(cell.shape, device)
+        with foreign():
+            if boundary == "plan" and not adapter.has_plan:
+                nothing = "plans nothing on the host: only boundary run can be measured"
+                return Refusal(f"{cell.kernel} {nothing}", "boundary")
+            asked = "plants"
+            if (cell.shape.planted_loads or cell.shape.planted_ns) and not plants(adapter):
+                those = ", ".join(planting_kernels())
+                carries = "carries no planted work: x and y are for"
+                return Refusal(f"{cell.kernel} {carries} {those}", "shape")
+            asked = "refuses()"
+            reason = refuse_unaddressable(cell, boundary)
+            reason = reason or _told(cell, adapter.refuses(cell.shape, device))
+            asked = "workspace_bytes()"
+            return reason or refuse_size(cell, adapter, device, boundary)
     except Exception as error:
-        return Refusal(f"{cell.kernel}.refuses() crashed: {one_line(error)}", "crashed")
+        return Refusal(f"{cell.kernel}.{asked} crashed: {one_line(error)}", "crashed")
+
+
+def _told(cell: Cell, reason: object) -> Refusal | None:
+    """The adapter's own refusal, on one line."""
     if reason is not None and not isinstance(reason, str):
         wrong = f"{cell.kernel}.refuses() returned {type_name(reason)}; give a sentence or None"
         return Refusal(wrong, "crashed")
-    return of_kind("adapter", reason)
+    kind = str(reason.kind) if isinstance(reason, Refusal) else "adapter"
+    text = " ".join((reason or "")[: 4 * MOST_SAID].split())[:MOST_SAID]
+    return Refusal(text, kind) if text else None
 
 
 def lacks_gpu(cell: Cell, device: Device, reason: Refusal | None) -> bool:

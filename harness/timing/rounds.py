@@ -17,6 +17,7 @@ from pagebench.harness.timing.findings import NOTHING, Failure, failure_of
 from pagebench.harness.timing.measure import Prepared, from_dram, prepare, refuse_implausible
 from pagebench.harness.timing.options import Options
 from pagebench.harness.timing.session import Session
+from pagebench.kernels.foreign import contained
 
 ROUNDS, LEAST_ROUNDS = 25, 5  # in a process, each there and back
 ROUNDS_S = 20.0  # after which the least rounds are enough
@@ -32,15 +33,16 @@ def measure_rounds(
     built: dict[int, Prepared] = {}
     found, at = [NOTHING] * len(cells), 0
     try:
-        for at in build_order(len(cells), options.process):
-            built[at] = prepare(cells[at], options, session, progress)
-            found[at] = built[at].findings
-        ready = [built[i] for i in range(len(cells))]
-        taken = _taken(ready, options, session, progress)
-        for at, each in enumerate(ready):
-            assert each.checker is not None
-            found[at] = replace(each.findings, check=each.checker.after())
-        _refuse_implausible(taken, ready, options, session)
+        with contained():
+            for at in build_order(len(cells), options.process):
+                built[at] = prepare(cells[at], options, session, progress)
+                found[at] = built[at].findings
+            ready = [built[i] for i in range(len(cells))]
+            taken = _taken(ready, options, session, progress)
+            for at, each in enumerate(ready):
+                assert each.checker is not None
+                found[at] = replace(each.findings, check=each.checker.after())
+            _refuse_implausible(taken, ready, options, session)
         outcome = {"status": "measured", **taken.fields()}
     except Exception as error:
         failure = failure_of(error, found[at])
