@@ -10,7 +10,7 @@ import numpy as np
 from pagebench.harness.records import identity
 from pagebench.harness.records.timing import Samples, Timing
 from pagebench.harness.show.identities import own
-from pagebench.harness.show.timings import bimodal
+from pagebench.harness.show.timings import WIDE, bimodal
 from pagebench.harness.timing.stats import summarise
 
 # --- By process -----------------------------------------------------------------------------------
@@ -55,12 +55,13 @@ def _repeat(key: tuple[str, ...], group: Sequence[Samples]) -> tuple[str, ...]:
     times = [samples.time_us for samples in group]
     medians = np.array([np.median(values) for values in times])
     modes = summarise(np.concatenate(times).tolist()).modes
+    spread = float((medians.max() - medians.min()) / np.median(medians))
     return (
         cell,
         f"{clock}, {l2}",
         str(len(group)),
         f"{np.median(medians):.2f}",
-        f"{(medians.max() - medians.min()) / np.median(medians):.2%}",
+        f"{spread:.2%}{', no measurement' if spread > WIDE else ''}",
         bimodal(modes) if modes else "unimodal",
     )
 

@@ -13,9 +13,12 @@ from pagebench.harness.records.planted import PlantedLoads, PlantedWait, Planted
 from pagebench.harness.records.verdict import Change, Verdict, Work
 from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.text import signed
+from pagebench.harness.show.timings import WIDE
 from pagebench.profiles.ceilings import LATENCY, REACHED, CriticalPath
 
 # --- Verdicts -------------------------------------------------------------------------------------
+
+NO_SIZE = ": it changed, but by how much is no measurement"
 
 
 def headline(verdict: Verdict) -> str:
@@ -52,7 +55,15 @@ def time_line(found: Change, among: int) -> str:
     return (
         f"time x {found.ratio:.4f} [{found.low:.4f}, {found.high:.4f}] over {found.processes} "
         f"processes{together}: {found.word} (detectable effect {found.detectable:.2%})"
+        f"{_size(found)}"
     )
+
+
+def _size(found: Change) -> str:
+    """That a change is certain and its size is not measured."""
+    if found.word != "changed" or found.high - found.low <= WIDE * found.ratio:
+        return ""
+    return NO_SIZE
 
 
 def _work_and_path(verdict: Verdict) -> list[str]:

@@ -22,6 +22,8 @@ from pagebench.kernels.registry import is_shipped
 
 IN_COLUMNS = ("resolved kernel", "resolved splits")  # a row shows them
 SHORT_FLOORS = 10  # a shorter time is mostly clock overhead
+WIDE = 0.2  # of the median: a wider interval says too little of the time to call it measured
+NO_MEASUREMENT = "no measurement: the interval is wider than a fifth of the time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,14 @@ def _of_samples(samples: Samples, summary: Summary) -> list[str]:
     few, floor_us = plural(summary.count, "sample"), samples.floor_us
     return [
         *([] if summary.has_interval else [f"no interval from {few}: raise --seconds"]),
+        *([NO_MEASUREMENT] if _is_wide(summary) else []),
         *([bimodal(summary.modes)] if summary.modes else []),
         *([f"under {SHORT_FLOORS} floors"] if summary.median_us < SHORT_FLOORS * floor_us else []),
     ]
+
+
+def _is_wide(summary: Summary) -> bool:
+    return summary.high_us - summary.low_us > WIDE * summary.median_us
 
 
 def bimodal(modes: Modes) -> str:
