@@ -130,4 +130,5 @@ def _watch(path: Path, patience_s: float, done: threading.Event) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    print(shown, file=sys.stderr, flush=True)

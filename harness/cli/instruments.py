@@ -23,7 +23,7 @@ from pagebench.harness.cli.options import (
     say,
     with_file,
 )
-from pagebench.harness.cli.report import print_oracle
+from pagebench.harness.cli.report import CEILINGS, print_oracle
 from pagebench.harness.counting.trust import CALIBRATIONS
 from pagebench.harness.errors import UserError
 from pagebench.harness.instruments import calibrate as calibration
@@ -81,7 +81,7 @@ def _print_calibration(found: Calibration) -> None:
 
 def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> None:
     """Measure what this GPU reaches: DRAM, L2, issue, FMA, matrix, launch."""
-    path = results_path(out or Path("runs/ceilings.jsonl"))
+    path = results_path(out or CEILINGS)
     found = measure_ceilings(device_and_kernel(device, None), say)
     store.append(path, found)
     if as_json:

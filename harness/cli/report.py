@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pagebench.harness.cli.options import AsJson, print_json, put
+from pagebench.harness.cli.options import AsJson, print_json, put, say
 from pagebench.harness.errors import UserError
 from pagebench.harness.judging.ceiling import beside_ceiling
 from pagebench.harness.records import store
@@ -22,6 +22,7 @@ from pagebench.harness.show import grouped
 from pagebench.harness.show import timings as tables
 from pagebench.harness.show.text import plain, under_environments
 
+CEILINGS = Path("runs/ceilings.jsonl")  # where `pagebench ceilings` puts them
 MOST_RICH_ROWS = 200  # a longer table would take longer to draw than to read
 
 
@@ -59,6 +60,23 @@ def report(
         print_counted(counted, timings, as_json, markdown)
     if tried:
         print_oracle(tried, as_json=as_json, markdown=markdown)
+
+
+def beside_ceilings(timings: Sequence[Timing], path: Path) -> list[Timing]:
+    """The timings beside what their GPU was measured to reach, as the usual file or `path` holds
+    it. Where neither has ceilings of a GPU that was timed, that is said."""
+    files = [each for each in dict.fromkeys((CEILINGS, path)) if each.is_file()]
+    found: list[MeasuredCeilings] = []
+    try:
+        found = store.read_whole(files, MeasuredCeilings)
+    except UserError as error:
+        say(str(error))
+    evidence = Evidence(ceilings=tuple(found))
+    joined = [beside_ceiling(timing, evidence) for timing in timings]
+    lacking = (t for t in joined if t.samples and t.ceiling_gbps is None and t.environment.gpu)
+    if gpu := next((timing.environment.gpu for timing in lacking), None):
+        say(f"not compared with ceilings: {CEILINGS} has none of {gpu}")
+    return joined
 
 
 def _nothing_to_draw(stored: store.Stored, files: Sequence[Path]) -> str:

@@ -33,7 +33,7 @@ from pagebench.harness.cli.options import (
     wanted,
     with_file,
 )
-from pagebench.harness.cli.report import print_table
+from pagebench.harness.cli.report import beside_ceilings, print_table
 from pagebench.harness.environment import commit
 from pagebench.harness.errors import UserError
 from pagebench.harness.escape import shell, visible
@@ -65,6 +65,8 @@ from pagebench.kernels.device import NO_GPU, Device
 from pagebench.kernels.quiet import stdout_to_stderr
 
 if TYPE_CHECKING:
+    from rich.text import Text as RichText
+
     from pagebench.harness.timing.once import Called
 
 # --- run ------------------------------------------------------------------------------------------
@@ -108,7 +110,8 @@ def run(
     if asked.named:
         _refuse(todo)
     path = results_path(out)
-    timings = _resumed(todo, path, here) if resume else _swept(todo, path, here)
+    measure = _resumed if resume else _swept
+    timings = beside_ceilings(measure(todo, path, here), path)
     if as_json:
         from pagebench.harness.show.machine import timing_json
 
@@ -220,9 +223,10 @@ class _Elapsing:
     def __init__(self, text: str) -> None:
         self._text, self._since = text, monotonic()
 
-    def __rich__(self) -> str:
-        elapsed = f" {monotonic() - self._since:.0f} s"
-        return self._text.replace("[", "\\[") + elapsed
+    def __rich__(self) -> RichText:
+        from rich.text import Text
+
+        return Text(f"{self._text} {monotonic() - self._since:.0f} s")  # no markup is read in it
 
 
 def _plain_progress() -> _Show:

@@ -25,6 +25,7 @@ from typing import Any
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import commit
+from pagebench.harness.records.store import replacing, write_whole
 from pagebench.harness.suites import SUITES
 from pagebench.kernels.device import Device
 
@@ -78,9 +79,9 @@ def main() -> None:
     machine = _clean_for(os.environ.get("TARGET_MACHINE") or platform.machine())
     _download(BOX / "wheels", python, WHEELS, machine)
     _pack_flashinfer(flashinfer, python)
-    (BOX / "enter.sh").write_text(ENTER)
+    write_whole(BOX / "enter.sh", ENTER)
     state = commit()
-    (BOX / "commit").write_text(f"{state['commit']} {'dirty' if state['dirty'] else 'clean'}\n")
+    write_whole(BOX / "commit", f"{state['commit']} {'dirty' if state['dirty'] else 'clean'}\n")
     if os.environ.get("ARCH"):
         _build_modules(os.environ["ARCH"], flashinfer)
     size = sum(path.stat().st_size for path in BOX.rglob("*") if path.is_file())
@@ -95,7 +96,7 @@ def _clean_for(machine: str) -> str:
         (BOX / "modules.tgz").unlink(missing_ok=True)
     if os.environ.get("ARCH") and machine != platform.machine():
         raise SystemExit(f"ARCH compiles for {platform.machine()} only: leave it out for {machine}")
-    note.write_text(f"{machine}\n")
+    write_whole(note, f"{machine}\n")
     return machine
 
 
@@ -139,7 +140,7 @@ def unpack_flashinfer(release: str, python: str, where: Path, *, sources: bool =
 
 
 def _pack(packed: Path, tree: Path, inside: str) -> None:
-    with tarfile.open(packed, "w:gz") as archive:
+    with replacing(packed) as part, tarfile.open(part, "w:gz") as archive:
         archive.add(tree, inside)
 
 
@@ -182,7 +183,8 @@ def _build_modules(arch: str, release: str) -> None:
             print("building", *module, flush=True)
             spec.build(verbose=False)
             kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(spec.jit_library_path, kept)
+            with replacing(kept) as part:
+                shutil.copy(spec.jit_library_path, part)
     _pack(BOX / "modules.tgz", scratch / "aot", "aot")
     shutil.rmtree(scratch)
 

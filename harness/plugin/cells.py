@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pagebench.harness.escape import visible
 from pagebench.harness.plugin.pytest_plugin import NO_GPU, STORE, of_cell
 from pagebench.harness.plugin.storing import refuse_foreign
 from pagebench.harness.progress import silent
@@ -30,10 +31,10 @@ def test_cell(
     if reason := refusal(pagebench_cell, device, pagebench_boundary):
         lacked = lacks_gpu(pagebench_cell, device, reason)
         request.node.user_properties.append((NO_GPU, lacked))
-        pytest.skip(str(reason))
+        pytest.skip(visible(str(reason)))
     timing = pagebench_pool.measure(pagebench_cell, options, silent)
     if timing.status == "refused":
-        pytest.skip(str(timing.reason))
+        pytest.skip(visible(str(timing.reason)))
     if timing.samples is None:
-        pytest.fail(f"{timing.status}: {timing.reason}", pytrace=False)
+        pytest.fail(visible(f"{timing.status}: {timing.reason}"), pytrace=False)
     request.config.stash[STORE].put(benchmark, of_cell(timing, device.name))

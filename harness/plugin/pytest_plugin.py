@@ -102,9 +102,11 @@ class DeviceTimes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        from pagebench.harness.escape import visible
+
         for line in self._comparisons.lines(gates=self._gates):
             terminalreporter.ensure_newline()
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(visible(line))
 
     @property
     def _gates(self) -> bool:

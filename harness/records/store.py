@@ -78,12 +78,19 @@ def write_whole(path: Path, text: str) -> None:
     A symbolic link is kept. StoreError where that fails.
     """
     make_folder_of(path)
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, which then takes its place if all of it is on disk; else what
+    stood there stays. StoreError where writing fails."""
     part = part_of(path)
     with file_errors(path):
         try:
-            with part.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
+            yield part
+            with part.open("rb") as file:
                 os.fsync(file.fileno())
             part.replace(os.path.realpath(path))
         finally:
