@@ -110,8 +110,7 @@ def run(
     if asked.named:
         _refuse(todo)
     path = results_path(out)
-    measure = _resumed if resume else _swept
-    timings = beside_ceilings(measure(todo, path, here), path)
+    timings = beside_ceilings((_resumed if resume else _swept)(todo, path, here), path)
     if as_json:
         from pagebench.harness.show.machine import timing_json
 
