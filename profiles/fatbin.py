@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pagebench.profiles.cubin_code import CodeError, cubin_hash, digest, has_functions, sections
+from pagebench.profiles.sass import local_memory, together
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 CONTAINER = struct.pack("<I", 0xBA55ED50)
@@ -46,6 +47,24 @@ def library_hash(path: Path) -> str:
     """
     facts = path.stat()
     return _hash(str(path), facts.st_mtime_ns, facts.st_size)
+
+
+def library_local_memory(path: Path) -> dict[str, int]:
+    """Instructions of local memory of all kernels in a library, those that did not run as well.
+
+    Empty where the code is compressed and cuobjdump is not here. CodeError where there is none.
+    """
+    facts = path.stat()
+    return dict(_local_memory(str(path), facts.st_mtime_ns, facts.st_size))
+
+
+@lru_cache(maxsize=256)
+def _local_memory(path: str, mtime_ns: int, size: int) -> dict[str, int]:
+    images = [each for each in entries(Path(path).read_bytes()) if each.kind == MACHINE_CODE]
+    cubins, tool = [each.content for each in images], find_tool()
+    if any(each.is_compressed for each in images):
+        cubins = unpacked(Path(path), tool) if tool else []
+    return together([local_memory(each) for each in cubins if has_functions(each)])
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import cast
 
@@ -27,6 +27,10 @@ class Findings:
     resolved: Resolved = field(default_factory=dict)
     check: Check | None = None
     code: Code = NOT_TOLD
+
+    def with_code(self, code: Code) -> Findings:
+        """With the code, and what it says of local memory where the adapter does not."""
+        return replace(self, code=code, resolved={**code.local, **self.resolved})
 
     def over(self, earlier: Findings) -> Findings:
         """These findings; the earlier ones fill those that are missing."""

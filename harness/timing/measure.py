@@ -94,7 +94,7 @@ def prepare(cell: Cell, options: Options, session: Session, progress: Progress) 
             call = check_call(adapter, planned, batch)
             found = replace(found, resolved=recordable(call.resolved))
             _call_first(call, session, progress)
-            found = replace(found, code=code_of(call))
+            found = found.with_code(code_of(call))
             progress("checking")
             checker = None
             if batch.q is not None:
