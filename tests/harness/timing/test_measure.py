@@ -191,7 +191,7 @@ def test_a_cell_that_does_not_fit_is_refused_with_both_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(refuse, "free_bytes", lambda device: 10**9)
-    record = measure("gather_distinct_p16_b64_l65536")
+    record = measure("gather_distinct_p16_b2_l65536")
     assert record.status == "refused"
     assert "GB of memory and 1.0 GB are free" in str(record.reason)
 
