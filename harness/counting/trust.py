@@ -11,7 +11,7 @@ from pagebench.harness.cell import Cell
 from pagebench.harness.counting.profile import Request, profile
 from pagebench.harness.environment import Environment
 from pagebench.harness.progress import Progress
-from pagebench.harness.records import store
+from pagebench.harness.records import identity, store
 from pagebench.harness.records.calibration import Calibration
 from pagebench.harness.records.counters import Counters, How
 from pagebench.kernels.device import Device
@@ -34,6 +34,10 @@ def newest(
 def calibration_of(environment: Environment, how: How, progress: Progress) -> Calibration | None:
     """The newest calibration for that GPU and ncu, or None, which `progress` reports."""
     found = newest(environment.gpu, how.ncu)
+    if found and (apart := identity.apart(found.environment, environment)):
+        told = ", ".join(f"{each.field} {each.one} and {each.other}" for each in apart)
+        progress(f"the calibration of this GPU model is of another: {told}")
+        found = None
     if found is None:
         progress("counters are not calibrated on this GPU and ncu: run pagebench calibrate")
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from pagebench.harness.cell import Cell, moving_axes
+from pagebench.harness.judging.beside import beside
 from pagebench.harness.judging.work import WORK, differs
 from pagebench.harness.records.dose import Dose, Spread, Step
 from pagebench.harness.records.select import Evidence, State
@@ -28,6 +29,7 @@ def dose_of(ladder: Ladder, group: Interleaved, l2: str, evidence: Evidence) -> 
     """The ladder's times and the counters that change over it. NotTimed where it has no times."""
     group.refuse_failed(ladder.name)
     indices = range(len(ladder.cells))
+    state = State(group.environment, l2, group.calls)
     return Dose(
         regime=ladder.name,
         knob=ladder.knob,
@@ -36,8 +38,8 @@ def dose_of(ladder: Ladder, group: Interleaved, l2: str, evidence: Evidence) -> 
         processes=len(group.measured),
         times=tuple(_spread(group, index) for index in indices),
         steps=tuple(_step(group, index) for index in indices[:-1]),
-        counters=moving_counters(ladder.cells, State(group.environment, l2), evidence),
-        caveats=group.caveats,
+        counters=moving_counters(ladder.cells, state, evidence),
+        caveats=(*group.caveats, *beside(ladder.cells, evidence, state)),
         environment=group.environment,
     )
 

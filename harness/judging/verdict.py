@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from pagebench.harness.judging.beside import beside
 from pagebench.harness.judging.binds import path_of
 from pagebench.harness.judging.work import expected_work, grew, work_between
 from pagebench.harness.records.caveats import (
@@ -63,7 +64,7 @@ def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Eviden
 
     Counters of another GPU model, or of another state of the cache than `l2`, are not used.
     """
-    state = State(group.environment, l2)
+    state = State(group.environment, l2, group.calls)
     work = work_between(contrast.cells, evidence, state)
     unjudged = Verdict(
         contrast=contrast.name,
@@ -84,14 +85,14 @@ def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Eviden
     found = _with_cells(
         judge(group.step(), work, group.floors, expected), contrast, evidence, state
     )
-    if group.one_sided:
+    if group.one_sided or group.apart:  # the second is among the group's caveats
         found = Judgement("unclear", caveats=group.one_sided)
     return replace(
         unjudged,
         word=found.word,
         cause=found.cause,
         expected=expected,
-        caveats=(*found.caveats, *group.caveats),
+        caveats=(*found.caveats, *group.caveats, *beside(contrast.cells, evidence, state)),
         time=group.step(),
         time_us=(round(group.time_us(0), 3), round(group.time_us(1), 3)),
         floors=round(group.floors, 1),

@@ -78,13 +78,37 @@ class OneSided(Part, frozen=True, tag_field="caveat", tag="one-sided"):
     cells: tuple[str, ...]
 
 
+class Differing(Part, frozen=True):
+    """A field of two measurements' identity that they do not share, and both values."""
+
+    field: str
+    one: str
+    other: str
+
+
+class Apart(Part, frozen=True, tag_field="caveat", tag="apart"):
+    """Measurements that stand beside each other and were not made alike.
+
+    `what` they are: one of APART. With `refused` they were not put together.
+    """
+
+    what: str
+    cells: tuple[str, ...]
+    differs: tuple[Differing, ...]
+    refused: bool = False
+
+
+PROCESSES, COUNTERS, CEILINGS = "processes", "counters", "ceilings"
+APART = (PROCESSES, COUNTERS, CEILINGS)
+
+
 class OppositeWays(Part, frozen=True, tag_field="caveat", tag="opposite ways"):
     """The work grew and the time shrank, or the reverse. `predicted`: judged by predicted work."""
 
     predicted: bool
 
 
-TimingCaveat = LostProcess | Throttled | ClockMoved | OthersOnGpu
+TimingCaveat = LostProcess | Throttled | ClockMoved | OthersOnGpu | Apart
 JudgingCaveat = (
     NoTime
     | ShortCall

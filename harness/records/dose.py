@@ -87,5 +87,5 @@ def _as_data(line: Json) -> Json:
 
 UPGRADES = (
     Upgrade("times and steps have names, notes are caveats, no sentences", _as_data),
-    Upgrade(IDENTITY, as_it_was),
+    Upgrade(IDENTITY + "; what was not made alike", as_it_was),
 )

@@ -20,6 +20,7 @@ Something = TypeVar("Something")
 Identity = Mapping[str, str]  # by field, `library torch` or `resolved splits`; unknown is absent
 
 MODEL = ("gpu", "sm_count", "capability", "mig", "mig_slice", "cpu")
+OF_GPU = tuple(name for name in MODEL if name != "cpu")  # its host may be another
 SOFTWARE = ("driver", "cuda")
 OTHERS = ("device", "power_limit_w", "ecc", "memory_bus_bits", "torch_threads")
 OURS = "pagebench"  # two versions of it measure alike, and the commit stands in the record
@@ -109,7 +110,14 @@ def apart(one: Environment, other: Environment) -> tuple[Difference, ...]:
     """How two environments' GPUs differ as models: ceilings and counters of one are not the
     other's."""
     found = differences(of_environment(one), of_environment(other))
-    return tuple(each for each in found if each.field in MODEL)
+    return tuple(each for each in found if each.field in (MODEL if one.gpu is None else OF_GPU))
+
+
+def in_software(one: Environment, other: Environment) -> tuple[Difference, ...]:
+    """How the software of two environments differs, and what is set to change its speed."""
+    found = differences(of_environment(one), of_environment(other))
+    named = (*SOFTWARE, "variables")
+    return tuple(d for d in found if d.field in named or d.field.startswith("library "))
 
 
 def distinct(identities: Sequence[Identity]) -> list[list[Difference]]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
-from pagebench.harness.records import store
+from pagebench.harness.records import identity, store
 from pagebench.harness.records.base import Record
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.identity import Difference, Identity
 from pagebench.harness.records.timing import Timing
 
 SomeRecord = TypeVar("SomeRecord", bound=Record)
@@ -20,14 +21,28 @@ SomeRecord = TypeVar("SomeRecord", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where and how something was timed: the GPU, in its environment, and the state of the L2."""
+    """Where and how something was timed: the GPU, in its environment, and the state of the L2.
+
+    `calls` says what ran, by cell, where that is known: the resolved call and its code.
+    """
 
     environment: Environment
     l2: str
+    calls: Mapping[str, Identity] = field(default_factory=dict)
 
     def holds(self, counters: Counters) -> bool:
-        """Whether counters are from that GPU model in that state: only these apply to it."""
-        return (counters.environment.gpu, counters.how.l2) == (self.environment.gpu, self.l2)
+        """Whether counters are of that GPU model in that state and of that call: only these apply
+        to it."""
+        return (
+            (counters.environment.gpu, counters.how.l2) == (self.environment.gpu, self.l2)
+            and not identity.apart(counters.environment, self.environment)
+            and not self.other_call(counters)
+        )
+
+    def other_call(self, counters: Counters) -> tuple[Difference, ...]:
+        """In what the counted call is not the timed one."""
+        mine = identity.of_call(counters.resolved, counters.binary)
+        return identity.differences(mine, self.calls.get(counters.cell, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,12 @@ def read_evidence(files: Iterable[Path]) -> Evidence:
 
 def of_gpu(records: Iterable[SomeRecord], environment: Environment) -> list[SomeRecord]:
     """Records of the same GPU model, in order; those of this very GPU come last."""
-    same_model = [each for each in records if each.environment.gpu == environment.gpu]
+    same_model = [
+        each
+        for each in records
+        if each.environment.gpu == environment.gpu
+        and not identity.apart(each.environment, environment)
+    ]
     return sorted(same_model, key=lambda each: each.environment.uuid == environment.uuid)
 
 
@@ -89,6 +109,14 @@ def newest_timing(timings: Iterable[Timing]) -> Timing | None:
 
 
 def by_events(timings: Iterable[Timing], counters: Counters) -> Timing | None:
-    """The newest time of the run by events, in the state of the L2 that the counters have."""
+    """The newest time of the counted call by events, in the state of the L2 that the counters have,
+    on a GPU of that model."""
     wanted = ("run", "events", counters.how.l2)
-    return newest_timing(t for t in timings if (t.boundary, t.clock, t.l2) == wanted)
+    alike = (t for t in timings if (t.boundary, t.clock, t.l2) == wanted)
+    return newest_timing(t for t in alike if state_of(t).holds(counters))
+
+
+def state_of(timing: Timing) -> State:
+    """Where and how that was timed, and what ran."""
+    call = identity.of_call(timing.resolved, timing.binary)
+    return State(timing.environment, timing.l2, {timing.cell: call})

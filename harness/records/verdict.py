@@ -196,7 +196,8 @@ def _opposite(work: Json, time: Json) -> bool:
 UPGRADES = (
     Upgrade("caveats, not sentences; what binds is a list; word and predicts: new names", _as_data),
     Upgrade(
-        IDENTITY + "; effect and cause are two words, `confounded` is none; predicted work",
+        IDENTITY
+        + "; effect and cause are two words, `confounded` is none; predicted work; what differs",
         _effect_and_cause,
     ),
 )

@@ -16,20 +16,23 @@ from pagebench.harness.escape import shell
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.judging.binds import path_of
 from pagebench.harness.judging.ceiling import beside_ceiling, ceiling_of
-from pagebench.harness.records import store
+from pagebench.harness.records import identity, store
 from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
-from pagebench.harness.records.select import Evidence, State, by_events, newest_timing
+from pagebench.harness.records.identity import Difference
+from pagebench.harness.records.select import Evidence, by_events, newest_timing, state_of
 from pagebench.harness.records.store import Stored
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.records.verdict import SameBinary
-from pagebench.harness.show import timings
+from pagebench.harness.show import identities, timings
 from pagebench.harness.show.counters import counters_card
 from pagebench.harness.show.sentences import binding_line
 from pagebench.harness.show.text import bandwidth, fold, share
 from pagebench.harness.timing.stats import summarise
 from pagebench.profiles.ceilings import CriticalPath
+
+NO_MATTER = ("uuid", "cpu", "torch_threads", "power_limit_w")  # to counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,16 @@ class Card:
     counters: Counters | None
     ceiling_gbps: float | None
     path: CriticalPath | None
+    ceilings_apart: tuple[Difference, ...] = ()
+
+    @property
+    def apart(self) -> tuple[Difference, ...]:
+        """In what the timing and the counters are not of one thing. Which GPU of a model counted
+        does not matter, and is said by itself."""
+        if self.timing is None or self.counters is None:
+            return ()
+        both = identity.of_timing(self.timing), identity.of_counters(self.counters)
+        return identity.differences(*both, without=NO_MATTER)
 
     @property
     def resolved(self) -> Resolved:
@@ -61,6 +74,7 @@ class Against:
     of: str
     same: SameBinary
     ratio: Mapping[str, float | None]
+    apart: tuple[Difference, ...] = ()
 
 
 # --- Joining --------------------------------------------------------------------------------------
@@ -87,7 +101,14 @@ def joined(cell: str, files: Sequence[Path], found: Stored | None = None) -> Car
     timing = timing and beside_ceiling(timing, evidence)
     ceiling = ceiling_of(timing, evidence) if timing else None
     path = _binds(times, counters, evidence) if counters else None
-    return Card(cell, timing, counters, ceiling, path)
+    apart = _ceilings_apart(timing, evidence) if timing and ceiling else ()
+    return Card(cell, timing, counters, ceiling, path, apart)
+
+
+def _ceilings_apart(timing: Timing, evidence: Evidence) -> tuple[Difference, ...]:
+    """Under what other software the ceiling was measured."""
+    found = evidence.newest_ceilings(timing.environment)
+    return identity.in_software(timing.environment, found.environment) if found else ()
 
 
 def _nothing(cell: str, files: Sequence[Path]) -> str:
@@ -102,7 +123,7 @@ def _nothing(cell: str, files: Sequence[Path]) -> str:
 def _counters(cell: str, timing: Timing | None, evidence: Evidence) -> Counters | None:
     """Counters of the timing's GPU and state if there are any, else any; predictions recomputed."""
     cells = [Cell.parse(cell)]
-    state = State(timing.environment, timing.l2) if timing else None
+    state = state_of(timing) if timing else None
     found = evidence.newest_counters(cells, state) or evidence.newest_counters(cells)
     return anew(found[0]) if found else None
 
@@ -113,7 +134,7 @@ def _binds(times: Iterable[Timing], counters: Counters, evidence: Evidence) -> C
     if timing is None or timing.samples is None:
         return None
     time_us = summarise(timing.samples.time_us, find_modes=False).median_us
-    return path_of(counters, State(timing.environment, timing.l2), time_us, evidence)
+    return path_of(counters, state_of(timing), time_us, evidence)
 
 
 def contrast(card: Card, other: Card) -> Against:
@@ -135,7 +156,9 @@ def contrast(card: Card, other: Card) -> Against:
         name: round(total[name].value / of, 4) if (of := over[name].value) else None
         for name in moved
     }
-    return Against(other.cell, card.cell, same_binary(mine, theirs), ratio)
+    one, two = (identity.of_environment(each.environment) for each in (theirs, mine))
+    apart = identity.differences(one, two, without=NO_MATTER)
+    return Against(other.cell, card.cell, same_binary(mine, theirs), ratio, apart)
 
 
 def _counted(card: Card) -> Counters:
@@ -178,6 +201,7 @@ def _against_lines(found: Against) -> list[str]:
     return [
         f"  against   {found.cell}: {same}",
         f"            {found.of} over {found.cell}: {ratios or 'no stable change'}",
+        *_apart_line(found.apart, "both"),
     ]
 
 
@@ -188,7 +212,12 @@ def _counted_where(card: Card) -> list[str]:
     whence = _whence(counters.environment, counters.date)
     if timing and timing.environment.uuid != counters.environment.uuid:
         whence += ", not the GPU of the timing"
-    return [f"  counters  on {whence}"]
+    return [f"  counters  on {whence}", *_apart_line(card.apart, "the timing and these counters")]
+
+
+def _apart_line(found: Sequence[Difference], of: str) -> list[str]:
+    """In what two measurements that are shown together differ; empty where in nothing."""
+    return [f"            {of} differ: {identities.between(found)}"] if found else []
 
 
 def _timing_lines(card: Card) -> list[str]:
@@ -204,6 +233,7 @@ def _timing_lines(card: Card) -> list[str]:
         f"({shown.clock}, {shown.l2})",
         f"            on {_whence(timing.environment, timing.started)}",
         _bandwidth(card, timing, shown),
+        *_apart_line(card.ceilings_apart, "the timing and that ceiling"),
         *([f"  binds     {binding_line(card.path)}"] if card.path else []),
         *([f"  note      {shown.note}"] if shown.note else []),
     ]
@@ -250,8 +280,9 @@ def _bandwidth(card: Card, timing: Timing, shown: timings.Row) -> str:
 def _dram(counters: Counters | None, timing: Timing, shown: timings.Row) -> str:
     """Bytes read from DRAM, if counted on the GPU and in the L2 state of the timing."""
     read = counters.total.get("dram_read_bytes") if counters else None
-    state = State(timing.environment, timing.l2)
-    if counters is None or read is None or not shown.time_us or not state.holds(counters):
+    if counters is None or read is None or not shown.time_us:
+        return ""
+    if not state_of(timing).holds(counters):
         return ""
     trust = "" if read.stable else ", unstable"
     rate = read.value / shown.time_us / 1e3

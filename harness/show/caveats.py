@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pagebench.harness.records.caveats import (
+    Apart,
     Caveat,
     ClockMoved,
     JudgingCaveat,
@@ -22,6 +23,7 @@ from pagebench.harness.records.caveats import (
     WideInterval,
 )
 from pagebench.harness.records.timing import Timing
+from pagebench.harness.show import identities
 from pagebench.harness.show.text import plural
 
 
@@ -40,6 +42,21 @@ def _of_timing(found: TimingCaveat) -> str:
             return f"SM clock moved {low} to {high} MHz"
         case OthersOnGpu(processes):
             return f"{plural(processes, 'other process', 'es')} on the GPU"
+        case Apart():
+            return _apart(found)
+
+
+def _apart(found: Apart) -> str:
+    """What was not made alike, in what, and what followed."""
+    of = f" of {' and '.join(found.cells)}" if found.cells else ""
+    what = identities.between(found.differs)
+    match found.what, found.refused:
+        case "processes", _:
+            return f"the processes{of} were not made alike: {what}"
+        case which, True:
+            return f"the {which}{of} are not used, for they are of something else: {what}"
+        case which, _:
+            return f"the {which}{of} are not of the timed run: {what}"
 
 
 def _of_judging(found: JudgingCaveat) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
+from pagebench.harness.records.caveats import Differing
 from pagebench.harness.records.identity import Difference
 
 WORDS = {
@@ -19,6 +21,7 @@ WORDS = {
     "memory_bus_bits": "memory bus bits",
     "torch_threads": "torch threads",
 }
+Some = TypeVar("Some", bound=Difference | Differing)
 MOST_TOLD = 4  # fields in one note; the record holds the others
 LESS_TOLD = {"gpu": ("sm_count", "capability", "memory_bus_bits", "power_limit_w", "uuid")}
 MOST_CHARACTERS = 60
@@ -36,14 +39,14 @@ def own(values: Sequence[Difference]) -> str:
     return ", ".join(said) + _more(len(kept))
 
 
-def between(found: Iterable[Difference]) -> str:
+def between(found: Iterable[Difference | Differing]) -> str:
     """Both values of everything that differs."""
     kept = _told(tuple(found))
     said = [f"{word(d.field)} {_short(d.one)} and {_short(d.other)}" for d in kept[:MOST_TOLD]]
     return ", ".join(said) + _more(len(kept))
 
 
-def _told(values: Sequence[Difference]) -> list[Difference]:
+def _told(values: Sequence[Some]) -> list[Some]:
     """Those worth telling: where the GPU differs, its own properties follow from it."""
     fields = {each.field for each in values}
     passed = {less for field in fields for less in LESS_TOLD.get(field, ())}

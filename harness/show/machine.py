@@ -6,7 +6,7 @@ has an empty cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.codec import to_json
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.dose import Dose, Step
+from pagebench.harness.records.identity import Difference
 from pagebench.harness.records.planted import Planted
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.records.timing import Timing
@@ -87,13 +88,28 @@ def card_json(card: Card, against: Against | None = None) -> Json:
         "resolved": dict(card.resolved),
         "counters": card.counters and counters_json(card.counters),
         "binds": card.path and path_json(card.path),
+        "apart": {
+            "counters": apart_json(card.apart),
+            "ceiling": apart_json(card.ceilings_apart),
+        },
     }
     return found | ({"against": against_json(against)} if against else {})
 
 
 def against_json(against: Against) -> Json:
     same = against.same.items()
-    return {"cell": against.cell, "of": against.of, "same": same, "ratio": dict(against.ratio)}
+    return {
+        "cell": against.cell,
+        "of": against.of,
+        "same": same,
+        "ratio": dict(against.ratio),
+        "apart": apart_json(against.apart),
+    }
+
+
+def apart_json(found: Sequence[Difference]) -> Json:
+    """Both values of each field that two measurements do not share."""
+    return {each.field: [each.one, each.other] for each in found}
 
 
 def path_json(path: CriticalPath) -> Json:

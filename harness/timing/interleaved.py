@@ -9,8 +9,12 @@ from statistics import median
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import Environment
 from pagebench.harness.errors import UserError
+from pagebench.harness.records import identity
 from pagebench.harness.records.base import Resolved
 from pagebench.harness.records.caveats import (
+    PROCESSES,
+    Apart,
+    Differing,
     LostProcess,
     NoTime,
     OneSided,
@@ -77,10 +81,13 @@ class Interleaved:
         return NoTime(self.lost.status, self.lost.reason)
 
     def refuse_failed(self, name: str) -> None:
-        """Raise NotTimed, with that name, where there is no conclusion."""
+        """Raise NotTimed, with that name, where there are no times, or times of several things."""
         if self.failed:
             reason = f"{name}: {self.failed.status}: {self.failed.reason}"
             raise NotTimed(reason, self.failed.status in FAILURES)
+        for each in self.apart:
+            told = ", ".join(f"{d.field} {d.one} and {d.other}" for d in each.differs)
+            raise NotTimed(f"{name}: its processes were not made alike: {told}", crashed=False)
 
     @property
     def decided(self) -> bool:
@@ -119,6 +126,21 @@ class Interleaved:
         )
 
     @property
+    def apart(self) -> tuple[Apart, ...]:
+        """In what the processes were not made alike: their times are of several things."""
+        found: dict[tuple[Differing, ...], list[str]] = {}
+        for at, cell in enumerate(self.cells):
+            identities = [identity.of_rounds(each, at) for each in self.measured]
+            differs = {
+                each.field: Differing(each.field, each.one, each.other)
+                for other in identities[1:]
+                for each in identity.differences(identities[0], other)
+            }
+            if differs:
+                found.setdefault(tuple(differs.values()), []).append(cell.name)
+        return tuple(Apart(PROCESSES, tuple(cells), differs) for differs, cells in found.items())
+
+    @property
     def caveats(self) -> tuple[TimingCaveat, ...]:
         """What a reader of the times must know."""
         throttle = sorted({reason for each in self.measured for reason in each.throttle})
@@ -128,6 +150,7 @@ class Interleaved:
             Throttled(tuple(throttle)) if throttle else None,
             clock_moved([each.spin_mhz for each in self.measured if each.spin_mhz]),
             OthersOnGpu(others) if others else None,
+            *self.apart,
         )
         return tuple(caveat for caveat in found if caveat)
 
@@ -145,6 +168,16 @@ class Interleaved:
     def environment(self) -> Environment:
         """The environment of the newest process that has times."""
         return self.measured[-1].environment if self.measured else Environment()
+
+    @property
+    def calls(self) -> dict[str, identity.Identity]:
+        """What ran in that process, by cell: the resolved call and its code."""
+        if not self.measured:
+            return {}
+        last = self.measured[-1]
+        binaries = last.binary or (None,) * len(self.cells)
+        called = zip(self.cells, last.resolved, binaries, strict=False)
+        return {cell.name: identity.of_call(resolved, code) for cell, resolved, code in called}
 
     @property
     def resolved(self) -> Sequence[Resolved]:

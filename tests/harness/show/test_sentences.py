@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from pagebench.harness.records.attack import Attack, ExtraWork, Variant
 from pagebench.harness.records.calibration import Disagreement
 from pagebench.harness.records.caveats import (
+    Apart,
     Caveat,
     ClockMoved,
+    Differing,
     JudgingCaveat,
     LostProcess,
     NoCounters,
@@ -54,6 +56,15 @@ WORDS = {
     OtherBinary(("module",), ("l1_requests",)): (
         "module differ, and no prediction gives the ratio of l1_requests"
     ),
+    Apart("processes", ("a", "b"), (Differing("driver", "580", "570"),)): (
+        "the processes of a and b were not made alike: driver 580 and 570"
+    ),
+    Apart("counters", ("a",), (Differing("resolved splits", "4", "8"),), refused=True): (
+        "the counters of a are not used, for they are of something else: splits 4 and 8"
+    ),
+    Apart("ceilings", (), (Differing("library torch", "2.9.0", "2.13.0"),)): (
+        "the ceilings are not of the timed run: torch 2.9.0 and 2.13.0"
+    ),
     NothingRepeats(): "no counter repeated in both cells",
     WideInterval(): "the interval of the time ratio is too wide",
     OtherBinary(("symbol", "resources")): (
@@ -80,7 +91,11 @@ NEW = {
     OneSided("throttled", ("a",)),
     OtherBinary(("module",), ("l1_requests",)),
 }
-OLD_WORDS = {found: words for found, words in WORDS.items() if found not in NEW} | {
+OLD_WORDS = {
+    found: words
+    for found, words in WORDS.items()
+    if found not in NEW and not isinstance(found, Apart)
+} | {
     NoCounters(): "no counters of both cells: pagebench profile A B counts them on a GPU",
     NothingRepeats(): "no counter of both cells repeated",
 }
