@@ -11,12 +11,24 @@ from msgspec.structs import replace
 
 from fakes import DATA, pagebench_here
 from fakes import H200 as RECORDED
+from fakes.made import ceilings, rounds
 from fakes.ncu_pages import recorded
+from pagebench.harness.cell import Cell
 from pagebench.harness.cli.report import report
+from pagebench.harness.contrasts import find_contrasts
 from pagebench.harness.environment import Environment, variables
+from pagebench.harness.judging.verdict import verdict_of
 from pagebench.harness.records import identity, store
+from pagebench.harness.records.base import Record
+from pagebench.harness.records.caveats import Apart
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.rounds import Rounds
+from pagebench.harness.records.select import Evidence
 from pagebench.harness.records.timing import Samples, Timing
+from pagebench.harness.records.verdict import Verdict
+from pagebench.harness.show.caveats import caveat as in_words
+from pagebench.harness.show.identities import word
+from pagebench.harness.timing.interleaved import Interleaved
 
 H200 = Environment(
     gpu="NVIDIA H200", uuid="GPU-11111111-2222-3333", sm_count=132, driver="580.1", cuda="13.0",
@@ -247,3 +259,169 @@ def test_a_baseline_of_two_gpus_is_not_saved_of_whichever_came_last(tmp_path: Pa
     assert "NVIDIA GH200 480GB" in text
     assert "NVIDIA H200" in text
     assert not (tmp_path / "b.json").exists()
+
+
+# --- A time, its counters, its ceiling ------------------------------------------------------------
+
+OTHER_SOFTWARE = ("driver", "cuda", "library torch", "variables")
+TIMED = "xqa_shared_p16"
+
+
+def card(tmp_path: Path, timing: Timing, *beside: Record) -> str:
+    """What `pagebench show` prints of the time and what stands beside it."""
+    path = tmp_path / "both.jsonl"
+    store.append(path, timing, *beside)
+    done = pagebench_here("show", TIMED, str(path))
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split())
+
+
+def timed_by_events(**fields: Any) -> Timing:
+    """A time of the counted cell, by events from a cold cache."""
+    every = store.read([RECORDED / "pages.jsonl"], Timing).of(Timing)
+    found = next(each for each in every if (each.cell, each.clock) == (TIMED, "events"))
+    known: dict[str, Any] = {"environment": H200, "binary": "text:0000"}
+    return replace(found, **known | {"resolved": {"kernel": "k", "splits": 4}} | fields)
+
+
+def value(field: str) -> str:
+    """The planted value of a field, as it is said."""
+    return EVERY[field][1].removeprefix(f"{word(field)} ")
+
+
+@pytest.mark.parametrize("field", [*OTHER_SOFTWARE, *OF_MODEL, *OF_CALL])
+def test_a_time_and_counters_that_are_not_of_one_thing_say_so(field: str, tmp_path: Path) -> None:
+    """3acd176 compared the GPU's name, and said no more than `not the GPU of the timing`."""
+    alike = card(tmp_path, timed_by_events(), counted())
+    assert "differ: " not in alike
+    (tmp_path / "both.jsonl").unlink()
+    said = card(tmp_path, timed_by_events(), counted(**EVERY[field][0]))
+    assert "the timing and these counters differ: " in said
+    assert value(field) in said.partition("these counters differ: ")[2]
+    used = "DRAM read" in said
+    assert used == (field in OTHER_SOFTWARE)  # bytes of another call over this time are no rate
+    assert "DRAM read" in alike
+
+
+@pytest.mark.parametrize("field", [*OTHER_SOFTWARE, *OF_MODEL])
+def test_a_ceiling_of_another_model_is_not_this_gpus_and_other_software_is_named(
+    field: str, tmp_path: Path
+) -> None:
+    """3acd176 took the newest ceilings of a GPU of that name."""
+    environment = EVERY[field][0]["environment"]
+    said = card(tmp_path, timed_by_events(), ceilings(environment=environment))
+    if field in OF_MODEL:
+        assert "no measured ceiling of this GPU" in said
+    else:
+        assert "of the measured 4000" in said
+        assert value(field) in said.partition("that ceiling differ: ")[2]
+
+
+@pytest.mark.parametrize("field", OTHER_SOFTWARE)
+def test_counters_over_anothers_name_what_else_differs(field: str, tmp_path: Path) -> None:
+    """3acd176 compared binaries, and nothing of the machine."""
+    (other,) = (each for each in recorded() if each.cell == "xqa_shared_p64")
+    environment = EVERY[field][0]["environment"]
+    store.append(tmp_path / "c.jsonl", counted(), replace(other, environment=environment))
+    words = ("show", TIMED, "--against", "xqa_shared_p64", str(tmp_path / "c.jsonl"))
+    said = " ".join(pagebench_here(*words).stdout.split())
+    assert value(field) in said.partition("both differ: ")[2]
+
+
+# --- Two sides of a contrast ----------------------------------------------------------------------
+
+PAIR = (Cell.parse("xqa_shared_p64"), Cell.parse("xqa_shared_p16"))
+CALL = {"kernel": "k", "splits": 4}
+BINARIES = ("text:0064", "text:0016")
+
+
+def processes(**fields: Any) -> Rounds:
+    """A process of the pair on the H200."""
+    known: dict[str, Any] = {"environment": H200, "resolved": (CALL, CALL), "binary": BINARIES}
+    return rounds(PAIR, [200.0, 240.0], [200.1, 240.1], **known | fields)
+
+
+def evidence(**fields: Any) -> Evidence:
+    """Counters of both cells; those of the second with other fields."""
+    by_cell = {each.cell: each for each in recorded()}
+    known = [
+        replace(by_cell[cell.name], environment=H200, resolved=CALL, binary=binary)
+        for cell, binary in zip(PAIR, BINARIES, strict=True)
+    ]
+    return Evidence((known[0], replace(known[1], **fields)))
+
+
+def verdict(group: Sequence[Rounds], beside: Evidence) -> Verdict:
+    together = Interleaved(PAIR, 1)
+    for each in group:
+        together.add(each)
+    return verdict_of(find_contrasts([cell.name for cell in PAIR])[0], together, "cold", beside)
+
+
+def of_rounds(field: str) -> dict[str, Any]:
+    """The planted difference in the second cell of a process, or in its environment."""
+    fields = EVERY[field][0]
+    if "environment" in fields:
+        return fields
+    if "binary" in fields:
+        return {"binary": (BINARIES[0], fields["binary"])}
+    return {"resolved": (CALL, fields["resolved"])}
+
+
+@pytest.mark.parametrize("field", EVERY)
+def test_processes_that_were_not_made_alike_are_not_judged_together(field: str) -> None:
+    """3acd176 took the environment of the last, and the ratios of all."""
+    assert verdict([processes()] * 4, evidence()).word == "exposed"
+    found = verdict([*[processes()] * 3, processes(**of_rounds(field))], evidence())
+    assert found.word == "unclear"
+    (apart,) = (
+        each for each in found.caveats if isinstance(each, Apart) and each.what == "processes"
+    )
+    assert [each.field for each in apart.differs] == [field]
+    assert value(field) in in_words(apart)
+
+
+@pytest.mark.parametrize("field", [*OF_MODEL[1:], *OF_CALL])
+def test_counters_of_another_call_or_model_are_not_used_and_named(field: str) -> None:
+    """3acd176 took any counters of a GPU of that name."""
+    fields = EVERY[field][0]
+    found = verdict([processes()] * 4, evidence(**fields))
+    assert found.work is None
+    assert found.word.startswith("likely ")
+    (apart,) = (each for each in found.caveats if isinstance(each, Apart))
+    assert (apart.what, apart.cells, apart.refused) == ("counters", (PAIR[1].name,), True)
+    assert [each.field for each in apart.differs] == [field]
+
+
+@pytest.mark.parametrize("field", OTHER_SOFTWARE)
+def test_counters_under_other_software_are_used_and_named(field: str) -> None:
+    """3acd176 said nothing of it."""
+    found = verdict([processes()] * 4, evidence(**EVERY[field][0]))
+    assert found.word == "exposed"
+    (apart,) = (each for each in found.caveats if isinstance(each, Apart))
+    assert (apart.what, apart.cells, apart.refused) == ("counters", (PAIR[1].name,), False)
+    assert [each.field for each in apart.differs] == [field]
+
+
+def test_older_counters_of_the_very_call_are_preferred_to_newer_ones_of_another() -> None:
+    of_call = evidence().counters
+    of_others = evidence(resolved={"kernel": "k", "splits": 9}).counters
+    found = verdict([processes()] * 4, Evidence((*of_call, *of_others)))
+    assert found.word == "exposed"
+    assert not [each for each in found.caveats if isinstance(each, Apart)]
+
+
+def test_one_code_under_two_names_is_one_binary_and_another_under_one_is_not() -> None:
+    """3acd176 compared the names of modules."""
+    named = {"module": "m", **CALL}
+    group = [processes(resolved=(named, named))] * 4
+    by_cell = {each.cell: each for each in evidence().counters}
+    for binaries, is_same in ((("text:1", "text:1"), True), (("text:1", "text:2"), False)):
+        pair = [
+            replace(by_cell[cell.name], resolved=named, binary=binary)
+            for cell, binary in zip(PAIR, binaries, strict=True)
+        ]
+        told = [replace(each, binary=binaries) for each in group]
+        work = verdict(told, Evidence(tuple(pair))).work
+        assert work is not None
+        assert work.same.module is is_same
