@@ -16,12 +16,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 
 from fakes import pagebench, pagebench_here
 from fakes.fuzzing import MANY, SEED, WorkerHere, ends_well
 from pagebench.kernels.foreign import Interrupted
 
-IN_PROCESS, WITH_PROCESSES = 70 * MANY, 3 * MANY
+IN_PROCESS, WITH_PROCESSES = 50 * MANY, 3 * MANY
 CELL = "odd_distinct_p16_b2_l48_h4x2_d64"
 OTHER = "gather_distinct_p16_b2_l48_h4x2_d64"
 STATUSES = {"measured", "refused", "wrong", "poisoned", "rejected", "crashed"}
@@ -114,7 +115,8 @@ def _here(in_tmp: Path) -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise Interrupted
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before, threads = signal.signal(signal.SIGINT, interrupt), torch.get_num_threads()
+    torch.set_num_threads(1)  # cells are small, and another worker of pytest runs beside
     with (
         patch("pagebench.harness.workers.worker.Worker", WorkerHere),
         patch("pagebench.harness.workers.interleave.Worker", WorkerHere),
@@ -125,6 +127,7 @@ def _here(in_tmp: Path) -> Iterator[None]:
         patch("pagebench.harness.timing.clocks.sampling._flat", lambda readings: True),
     ):
         yield
+    torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, before)
 
 
