@@ -92,10 +92,11 @@ SHARES = ("random", "zero")
 class Adapter(Protocol):
     """One device kernel. Importing its adapter needs neither a GPU nor the kernel's library.
 
-    Three members are optional. `tolerance` maps a KV type to the `Tolerance` that was measured. A
+    Four members are optional. `tolerance` maps a KV type to the `Tolerance` that was measured. A
     kernel that does a shape's planted work has an attribute `plants = True`. A kernel whose loads
     are known from its source has a method `loads(shape, resolved, capability) -> Loads`, where
     `resolved` is a call's and `capability` is the GPU's compute capability (None: not known).
+    `source` maps a library to the version whose source that was.
     """
 
     name: str

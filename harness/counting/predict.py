@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from msgspec.structs import replace
@@ -38,7 +39,19 @@ def predict_counters(
         decode_ldg=loads.decode_ldg,
         dram_read_bytes=work.read_bytes + (merged or 0) if predictable else None,
         failed=failed,
+        other_source=_other_source(cell, environment) if loads.ldg else {},
     )
+
+
+def _other_source(cell: Cell, environment: Environment) -> dict[str, tuple[str, str]]:
+    """Libraries of which another version ran than the one whose source gives the loads."""
+    read = getattr(find_kernel(cell.kernel), "source", None)
+    ran = environment.versions
+    return {
+        name: (version, ran[name])
+        for name, version in (read.items() if isinstance(read, Mapping) else ())
+        if isinstance(version, str) and ran.get(name, version) != version
+    }
 
 
 def _lowering(cell: Cell) -> str:

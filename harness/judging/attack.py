@@ -115,8 +115,8 @@ def _work(group: Interleaved) -> ExtraWork:
         predict_counters(cell, resolved, group.environment)
         for cell, resolved in zip(group.cells, group.resolved, strict=True)
     )
-    if one.ldg and other.ldg:
-        return ExtraWork("ldg", other.ldg - one.ldg)
+    if one.ldg_of_source and other.ldg_of_source:
+        return ExtraWork("ldg", other.ldg_of_source - one.ldg_of_source)
     return ExtraWork("index_entries", other.index_entries - one.index_entries)
 
 

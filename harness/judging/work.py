@@ -48,7 +48,7 @@ def work_between(
         for cell, each in zip(cells, counters, strict=True)
     )
     pairs = {
-        "ldg": (first.ldg, second.ldg),
+        "ldg": (first.ldg_of_source, second.ldg_of_source),
         "dram_read_bytes": (first.dram_read_bytes, second.dram_read_bytes),
     }
     predicted = {name: b / a for name, (a, b) in pairs.items() if a and b}
@@ -138,7 +138,8 @@ def expected_work(
         predict_counters(cell, each, environment)
         for cell, each in zip(cells, resolved, strict=True)
     )
-    names = ["ldg" if one.ldg and other.ldg else "index_entries", *OF_LAYOUT[1:]]
+    is_known = one.ldg_of_source and other.ldg_of_source
+    names = ["ldg" if is_known else "index_entries", *OF_LAYOUT[1:]]
     values = {name: (_amount(one, name), _amount(other, name)) for name in names}
     return {name: after / before for name, (before, after) in values.items() if before}
 

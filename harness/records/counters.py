@@ -76,12 +76,22 @@ class Kernel(Part, frozen=True, kw_only=True):
 
 
 class PredictedCounters(PredictedWork, frozen=True, kw_only=True):
-    """Work, and what the counters should show. `failed` says why a formula gave no loads."""
+    """Work, and what the counters should show. `failed` says why a formula gave no loads.
+
+    `other_source` maps a library to the version whose source gave the loads and to the version that
+    ran, where these are two.
+    """
 
     ldg: int | None = None
     decode_ldg: int | None = None
     dram_read_bytes: int | None = None
     failed: str | None = None
+    other_source: Mapping[str, tuple[str, str]] = {}
+
+    @property
+    def ldg_of_source(self) -> int | None:
+        """Loads by the source of what ran; None where they are known of another version alone."""
+        return None if self.other_source else self.ldg
 
 
 class Counters(Record, frozen=True, kw_only=True, tag="counters", dict=True):
@@ -183,5 +193,8 @@ def _kernel(kernel: Json, gone: Sequence[str]) -> Json:
 
 UPGRADES = (
     Upgrade("values that follow from the counts are computed when read", _underived),
-    Upgrade(IDENTITY + "; what the call's code was, or why that is unknown", as_it_was),
+    Upgrade(
+        IDENTITY + "; what the call's code was, or why that is unknown; of which source loads are",
+        as_it_was,
+    ),
 )

@@ -137,7 +137,11 @@ def _predicted(counters: Counters) -> str:
         *([] if sectors is None else [f"{sectors:g} sectors per KV request"]),
     ]
     failed = "" if work.failed is None else f"; no loads: {work.failed}"
-    return f"{', '.join(words)}{failed}"
+    sources = (
+        f"; loads by the source of {name} {read}, and {ran} ran"
+        for name, (read, ran) in work.other_source.items()
+    )
+    return f"{', '.join(words)}{failed}{''.join(sources)}"
 
 
 def _how(counters: Counters) -> str:

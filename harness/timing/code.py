@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pagebench.harness.errors import one_line
 from pagebench.kernels.adapter import Call
+from pagebench.kernels.foreign import foreign
 from pagebench.profiles.cubin_code import CodeError, cubin_hash, digest
 from pagebench.profiles.fatbin import library_hash, library_local_memory
 from pagebench.profiles.sass import local_memory, together
@@ -34,7 +35,8 @@ def code_of(call: Call) -> Code:
     if call.code is None:
         return NOT_TOLD
     try:
-        parts = tuple(call.code())
+        with foreign():
+            parts = tuple(call.code())
         return Code(_hash(parts), None, _local(parts))
     except Exception as error:
         return Code(why=one_line(error)[:MOST_REASON])

@@ -67,6 +67,9 @@ TOLERANCE = {
 }
 
 
+SOURCE = {"flashinfer": "0.7.2.post1"}  # that the formulas of loads were read from
+
+
 @dataclass(frozen=True, slots=True)
 class FlashInferDecode:
     """One device kernel behind the wrapper: CUDA cores, tensor cores (fa2), or Hopper's fa3."""
@@ -76,6 +79,10 @@ class FlashInferDecode:
     tensor_cores: bool
     symbol: str
     has_plan: bool = True
+
+    @property
+    def source(self) -> Mapping[str, str]:
+        return SOURCE
 
     @property
     def tolerance(self) -> Mapping[str, Tolerance]:

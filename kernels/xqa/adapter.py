@@ -45,6 +45,7 @@ class Xqa:
 
     name = "xqa"
     has_plan = False
+    source: Mapping[str, str] = {"flashinfer": "0.7.2.post1"}  # that `loads` was read from
     # Largest errors measured on an H200, with a third to spare (docs/log.md).
     tolerance: Mapping[str, Tolerance] = {
         "bf16": Tolerance(0.0075, 0.007),

@@ -100,6 +100,7 @@ def test_the_command_line_records_it_too(tmp_path: Path) -> None:
     [
         ("lambda: [b'no code']", "ELF"),
         ("lambda: 1 / 0", "division by zero"),
+        ("lambda: exit(3)", "SystemExit"),
         ("lambda: [3]", "int"),
         ("lambda: 3", "int"),
         ("7", "not callable"),

@@ -18,6 +18,7 @@ from pagebench.harness.cli.report import report
 from pagebench.harness.contrasts import find_contrasts
 from pagebench.harness.environment import Environment, variables
 from pagebench.harness.judging.verdict import verdict_of
+from pagebench.harness.judging.work import expected_work, work_between
 from pagebench.harness.records import identity, store
 from pagebench.harness.records.base import Record
 from pagebench.harness.records.caveats import Apart
@@ -425,3 +426,26 @@ def test_one_code_under_two_names_is_one_binary_and_another_under_one_is_not() -
         work = verdict(told, Evidence(tuple(pair))).work
         assert work is not None
         assert work.same.module is is_same
+
+
+# --- Counters and a prediction --------------------------------------------------------------------
+
+OTHER_LIBRARY = replace(H200, versions={"flashinfer": "0.6.6"})
+
+
+def test_a_prediction_by_another_versions_source_is_named_and_not_counted(tmp_path: Path) -> None:
+    """3acd176 compared counters of any FlashInfer with the source of one."""
+    path = tmp_path / "c.jsonl"
+    every = {each.cell: each for each in recorded()}
+    one, other = (every[cell.name] for cell in PAIR)
+    for environment, is_said in ((H200, False), (OTHER_LIBRARY, True)):
+        path.unlink(missing_ok=True)
+        pair = [replace(each, environment=environment) for each in (one, other)]
+        store.append(path, *pair)
+        said = " ".join(pagebench_here("show", TIMED, str(path)).stdout.split())
+        assert ("loads by the source of flashinfer 0.7.2.post1, and 0.6.6 ran" in said) == is_said
+        work = work_between(PAIR, Evidence(tuple(pair)))
+        assert work is not None
+        assert ("ldg" in work.from_knob) != is_said
+        resolved = [each.resolved for each in pair]
+        assert ("ldg" in expected_work(PAIR, resolved, environment)) != is_said
