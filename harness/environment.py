@@ -149,6 +149,12 @@ def environment(device: Device) -> Environment:
     )
 
 
+def environment_seen(device: Device) -> Environment:
+    """The part of it that is known without torch: what another process would measure with."""
+    facts = {"cpu": _cpu_name()} if device.kind == "cpu" else gpu_facts(device)
+    return Environment(versions=versions(), variables=variables(os.environ), **facts)
+
+
 def _cpu() -> dict[str, Any]:
     import torch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +21,10 @@ from pagebench.harness.cli.options import (
     refuse_named,
     results_path,
     say,
+    with_file,
 )
 from pagebench.harness.errors import UserError
+from pagebench.harness.escape import shell
 from pagebench.harness.records import store
 from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.select import Evidence, read_evidence
@@ -34,20 +35,24 @@ from pagebench.harness.show.conclusions import (
     contrast_table,
     dose_table,
     ladder_table,
-    planted_table,
 )
+from pagebench.harness.show.identities import because
 from pagebench.harness.show.text import fold, plural
-from pagebench.harness.timing.interleaved import NotTimed
+from pagebench.harness.timing.interleaved import Interleaved, NotTimed
 from pagebench.harness.timing.options import Options, default_options
 from pagebench.harness.timing.refuse import refusal
 from pagebench.harness.workers.bench import Bench
 from pagebench.harness.workers.interleave import interleave
+from pagebench.harness.workers.resume import resumed
 from pagebench.harness.workers.sweep import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
 from pagebench.kernels.device import Device
 
 if TYPE_CHECKING:  # its cells are parsed when it is imported
     from pagebench.harness.contrasts import Contrast, Ladder
 
+Resume = Annotated[
+    bool, typer.Option("--resume", help="go on after the processes that --out already holds")
+]
 Counters = Annotated[
     list[Path] | None, typer.Option(help="files with counters and ceilings (runs/*.jsonl)")
 ]
@@ -63,6 +68,7 @@ def judge(
     ] = None,
     counters: Counters = None,
     out: Out = None,
+    resume: Resume = False,
     device: DeviceName = "auto",
     kernel: KernelFile = None,
     as_json: AsJson = False,
@@ -83,11 +89,11 @@ def judge(
     contrasts = find_contrasts(names)
     pairs = [contrast.cells for contrast in contrasts]
     asked = f"judge {' '.join(names)}" if contrasts[0] in CONTRASTS else None
-    options = _options([cell for pair in pairs for cell in pair], here, kernel, asked)
+    options = judging_options([cell for pair in pairs for cell in pair], here, kernel, asked)
     evidence = _evidence(counters, pairs, "both cells")
-    path = results_path(out)
-    with _kept(path):
-        verdicts = _judged(contrasts, Bench(here, options, path, say), evidence)
+    path = results_path(out, resume=resume)
+    with kept(path):
+        verdicts = _judged(contrasts, Bench(here, options, path, say), evidence, resume)
     if as_json:
         print_json(map(machine.verdict_json, verdicts))
     for verdict in () if as_json else verdicts:
@@ -97,12 +103,14 @@ def judge(
     return _exit_code(verdicts)
 
 
-def _judged(contrasts: Sequence[Contrast], bench: Bench, evidence: Evidence) -> list[Verdict]:
+def _judged(
+    contrasts: Sequence[Contrast], bench: Bench, evidence: Evidence, resume: bool
+) -> list[Verdict]:
     """A verdict on each contrast; `unclear` where its cells fail."""
     from pagebench.harness.judging.verdict import groups_of, verdict_of
 
     groups = groups_of(contrasts)
-    interleave(groups, bench)
+    timed(groups, bench, resume)
     verdicts = [
         verdict_of(contrast, group, bench.options.l2, evidence)
         for contrast, group in zip(contrasts, groups, strict=True)
@@ -129,6 +137,7 @@ def dose(
     ] = None,
     counters: Counters = None,
     out: Out = None,
+    resume: Resume = False,
     device: DeviceName = "auto",
     kernel: KernelFile = None,
     as_json: AsJson = False,
@@ -145,11 +154,13 @@ def dose(
     here = device_and_kernel(device, kernel)
     ladders = find_ladders(names)
     asked = f"dose {' '.join(names)}" if ladders[0] in LADDERS else None
-    options = _options([cell for each in ladders for cell in each.cells], here, kernel, asked)
+    options = judging_options(
+        [cell for each in ladders for cell in each.cells], here, kernel, asked
+    )
     evidence = _evidence(counters, [ladder.cells for ladder in ladders], "all cells")
-    path = results_path(out)
-    with _kept(path):
-        doses = _doses(ladders, Bench(here, options, path, say), evidence)
+    path = results_path(out, resume=resume)
+    with kept(path):
+        doses = _doses(ladders, Bench(here, options, path, say), evidence, resume)
     if as_json:
         print_json(map(machine.dose_json, doses))
         return
@@ -158,12 +169,12 @@ def dose(
         print_reasons(sentences.dose_lines(each))
 
 
-def _doses(ladders: Sequence[Ladder], bench: Bench, evidence: Evidence) -> list[Dose]:
+def _doses(ladders: Sequence[Ladder], bench: Bench, evidence: Evidence, resume: bool) -> list[Dose]:
     """A dose of each ladder. NotTimed where one has no times, after the others are written."""
     from pagebench.harness.judging.dose import dose_of, groups_of
 
     groups = groups_of(ladders)
-    interleave(groups, bench)
+    timed(groups, bench, resume)
     pairs = list(zip(ladders, groups, strict=True))
     l2 = bench.options.l2
     doses = [dose_of(each, group, l2, evidence) for each, group in pairs if not group.failed]
@@ -173,67 +184,18 @@ def _doses(ladders: Sequence[Ladder], bench: Bench, evidence: Evidence) -> list[
     return doses
 
 
-# --- attack ---------------------------------------------------------------------------------------
-
-
-def attack(
-    how: Annotated[str, typer.Argument(help="context or kernel", metavar="HOW")],
-    one: Annotated[str, typer.Argument(metavar="A")],
-    other: Annotated[str, typer.Argument(metavar="B")],
-    with_: Annotated[
-        str | None, typer.Option("--with", help="the other kernel (the first that takes both)")
-    ] = None,
-    out: Out = None,
-    device: DeviceName = "auto",
-    kernel: KernelFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Attack an effect: does it survive another context, or another kernel?"""
-    from pagebench.harness.judging import attack as attacks
-
-    here = device_and_kernel(device, kernel)
-    if how not in ("context", "kernel"):
-        raise UserError(f"attack {how}: use context or kernel")
-    if with_ and how == "context":
-        raise UserError("--with names another kernel: use it with attack kernel")
-    cells = Cell.parse(one), Cell.parse(other)
-    attacks.check_pair(how, cells)
-    pairs = attacks.scaled(cells) if how == "context" else attacks.switched(cells, here, with_)
-    options = _options([cell for pair in pairs for cell in pair], here, kernel)
-    path = results_path(out)
-    with _kept(path):
-        groups = attacks.groups_of(pairs)
-        interleave(groups, Bench(here, options, path, say))
-        found = attacks.attack_of(how, groups)
-        store.append(path, found)
-    if as_json:
-        print_json([machine.attack_json(found)])
-        return
-    put(fold(f"{found.word}: {' against '.join(found.cells)}", 2))
-    print_reasons(sentences.attack_lines(found))
-
-
-# --- selftest -------------------------------------------------------------------------------------
-
-
-def selftest(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> int:
-    """Plant known loads and a known wait: are they found?"""
-    from pagebench.harness.contrasts import planted_contrasts
-    from pagebench.harness.instruments import planted as planting
-
-    here = device_and_kernel(device, None)
-    options = _options(planting.planted_cells(planted_contrasts()), here, None, "selftest")
-    path = results_path(out)
-    with _kept(path):
-        planted = planting.selftest(Bench(here, options, path, say))
-    if as_json:
-        print_json([machine.planted_json(planted)])
-    else:
-        put(planted_table(planted))
-    return EXIT_DONE if planted.found_all else EXIT_FAILED
-
-
 # --- What they share ------------------------------------------------------------------------------
+
+
+def timed(groups: Sequence[Interleaved], bench: Bench, resume: bool) -> None:
+    """Interleave the groups; with `resume`, after the processes that the file already holds."""
+    if resume:
+        for group in groups:
+            again = resumed(group, bench)
+            had = f"{plural(len(group.measured), 'process', 'es')} of it in {bench.out}"
+            more = f"; measured again: {because(again)}" if again else ""
+            say(f"{' '.join(cell.name for cell in group.cells)}: {had}{more}")
+    interleave(groups, bench)
 
 
 def print_reasons(lines: Iterable[str]) -> None:
@@ -242,14 +204,14 @@ def print_reasons(lines: Iterable[str]) -> None:
         put(fold(f"  {line}", 4))
 
 
-def _options(
+def judging_options(
     cells: Sequence[Cell], here: Device, kernel: Path | None, asked: str | None = None
 ) -> Options:
     """Options for this device; UserError where a cell cannot run on it.
 
     `asked` is the command that chose cells which the user did not name, for the message.
     """
-    options = replace(default_options(here), kernel_file=str(kernel) if kernel else None)
+    options = with_file(default_options(here), kernel)
     try:
         refuse_named(cells, here, options)
     except UserError as error:
@@ -279,14 +241,14 @@ def _evidence(counters: list[Path] | None, groups: Iterable[Sequence[Cell]], of:
 
 
 @contextmanager
-def _kept(path: Path) -> Iterator[None]:
+def kept(path: Path) -> Iterator[None]:
     """Without a conclusion, say where the measured processes are; a crash exits with 1."""
     try:
         yield
     except KeyboardInterrupt:
         say(
-            f"stopped without a conclusion; {path} holds the processes measured so far, but a new "
-            "run starts over"
+            f"stopped without a conclusion; {path} holds the processes measured so far: continue "
+            f"with {shell('--resume', '--out', path)}"
         )
         raise
     except NotTimed as error:
@@ -296,4 +258,4 @@ def _kept(path: Path) -> Iterator[None]:
         raise SystemExit(EXIT_FAILED) from error
 
 
-COMMANDS = (judge, dose, attack, selftest)
+COMMANDS = (judge, dose)

@@ -28,7 +28,8 @@ ROOMS = {
     "counting": ("profile", "import", "audit"),
     "baseline": ("baseline",),
     "instruments": ("calibrate", "ceilings", "oracle", "show"),
-    "judging": ("judge", "dose", "attack", "selftest"),
+    "judging": ("judge", "dose"),
+    "attacking": ("attack", "selftest"),
     "study": ("study",),
 }
 ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}

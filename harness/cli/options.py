@@ -126,11 +126,14 @@ def chosen(
     return values
 
 
-def results_path(out: Path | None) -> Path:
-    """The file that results go to. UserError if it cannot be appended to, before anything runs."""
+def results_path(out: Path | None, *, resume: bool = False) -> Path:
+    """The file that results go to. UserError if it cannot be appended to, before anything runs, or
+    if a run is to go on and no file is named."""
     from pagebench.harness.records.store import check_appendable
     from pagebench.harness.workers.sweep import default_path
 
+    if resume and out is None:
+        raise UserError("--resume needs --out FILE, the file to continue")
     path = out or default_path()
     check_appendable(path)
     return path

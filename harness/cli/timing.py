@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +39,7 @@ from pagebench.harness.environment import commit
 from pagebench.harness.errors import UserError
 from pagebench.harness.escape import shell, visible
 from pagebench.harness.records.timing import Timing
+from pagebench.harness.show.identities import because
 from pagebench.harness.show.text import plural
 from pagebench.harness.suites import find_suite
 from pagebench.harness.timing.clocks.sampling import CLOCKS, L2_STATES
@@ -48,6 +50,7 @@ from pagebench.harness.timing.options import (
     default_options,
 )
 from pagebench.harness.timing.refuse import lacks_gpu
+from pagebench.harness.workers.resume import identity_now
 from pagebench.harness.workers.sweep import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -151,8 +154,11 @@ def _refuse(todo: Sequence[Job]) -> None:
 def _resumed(every: list[Job], path: Path, here: Device) -> list[Timing]:
     """Measure the jobs that the file lacks; returns the records of all jobs."""
     before = recorded(every, path)
-    todo = pending(every, before)
+    found = pending(every, before, identity_now(here, every[0].options))
+    todo = [job for job, _ in found]
     say(f"{len(every) - len(todo)} of {len(every)} are already in {path}")
+    for why, count in Counter(because(why) for _, why in found if why).items():
+        say(f"{count} measured again: {why}")
     commits = {timing.environment.commit for timing in before if timing.samples}
     if commits - {commit()["commit"]}:
         say("the file has records of another commit; use a new --out to keep them apart")

@@ -95,6 +95,7 @@ def attack_of(how: str, groups: Sequence[Interleaved]) -> Attack:
         word=word_of(how, variants),
         variants=variants,
         environment=given.environment,
+        kernel_sha=given.kernel_sha,
     )
 
 

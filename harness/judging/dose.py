@@ -41,6 +41,7 @@ def dose_of(ladder: Ladder, group: Interleaved, l2: str, evidence: Evidence) -> 
         counters=moving_counters(ladder.cells, state, evidence),
         caveats=(*group.caveats, *beside(ladder.cells, evidence, state)),
         environment=group.environment,
+        kernel_sha=group.kernel_sha,
     )
 
 

@@ -77,6 +77,7 @@ def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Eviden
         work=work,
         status=group.status,
         environment=group.environment,
+        kernel_sha=group.kernel_sha,
     )
     if group.failed:
         return replace(unjudged, caveats=(group.failed,))

@@ -41,6 +41,7 @@ class Attack(Record, frozen=True, kw_only=True, tag="attack"):
     cells: tuple[CellName, CellName]
     word: str
     variants: tuple[Variant, ...]
+    kernel_sha: str | None = None  # of the content of --kernel's file
 
     def __post_init__(self) -> None:
         words = {"context": SCALING_WORDS, "kernel": SWITCHING_WORDS}.get(self.how)
@@ -70,5 +71,5 @@ def _variant(variant: Json) -> Json:
 
 UPGRADES = (
     Upgrade("no sentences; work and microseconds have names", _as_data),
-    Upgrade(IDENTITY, as_it_was),
+    Upgrade(IDENTITY + "; a kernel file's content", as_it_was),
 )

@@ -57,6 +57,7 @@ class Dose(Record, frozen=True, kw_only=True, tag="dose"):
     steps: tuple[Step, ...]
     counters: Mapping[str, tuple[float, ...]] = {}
     caveats: tuple[TimingCaveat, ...] = ()
+    kernel_sha: str | None = None  # of the content of --kernel's file
 
     def __post_init__(self) -> None:
         count = len(self.cells)
@@ -87,5 +88,5 @@ def _as_data(line: Json) -> Json:
 
 UPGRADES = (
     Upgrade("times and steps have names, notes are caveats, no sentences", _as_data),
-    Upgrade(IDENTITY + "; what was not made alike", as_it_was),
+    Upgrade(IDENTITY + "; what was not made alike; a kernel file's content", as_it_was),
 )

@@ -69,7 +69,8 @@ def of_rounds(rounds: Rounds, at: int) -> dict[str, str]:
     """The identity of one of the interleaved cells."""
     resolved = rounds.resolved[at] if at < len(rounds.resolved) else {}
     binary = rounds.binary[at] if at < len(rounds.binary) else None
-    return of_environment(rounds.environment) | of_call(resolved, binary)
+    file = _known({"kernel file": rounds.kernel_sha})
+    return of_environment(rounds.environment) | of_call(resolved, binary) | file
 
 
 def _known(found: Mapping[str, str | None]) -> dict[str, str]:

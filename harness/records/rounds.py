@@ -45,6 +45,7 @@ class Rounds(Record, frozen=True, kw_only=True, tag="rounds"):
     binary: tuple[str | None, ...] = ()  # of each cell, a hash of the machine code that ran
     sides: tuple[Side, ...] = ()
     spin_mhz: int | None = None  # SM clock right before the calls, the median
+    kernel_sha: str | None = None  # of the content of --kernel's file
 
     def __post_init__(self) -> None:
         check_status(self.status, self.reason, has_times=bool(self.rounds))
@@ -64,5 +65,8 @@ def _named(line: Json) -> Json:
 
 UPGRADES = (
     Upgrade("the kind `group` is called `rounds`; checks have types", _named),
-    Upgrade(IDENTITY + "; what the calls' code was; what was seen beside each cell", as_it_was),
+    Upgrade(
+        IDENTITY + "; what the calls' code was; what was seen beside each cell; a file's content",
+        as_it_was,
+    ),
 )

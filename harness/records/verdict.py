@@ -104,6 +104,7 @@ class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
     path: CriticalPath | None = None
     caveats: tuple[Caveat, ...] = ()
     status: str = "measured"
+    kernel_sha: str | None = None  # of the content of --kernel's file
 
     def __post_init__(self) -> None:
         if self.word not in WORDS:
@@ -196,8 +197,8 @@ def _opposite(work: Json, time: Json) -> bool:
 UPGRADES = (
     Upgrade("caveats, not sentences; what binds is a list; word and predicts: new names", _as_data),
     Upgrade(
-        IDENTITY
-        + "; effect and cause are two words, `confounded` is none; predicted work; what differs",
+        IDENTITY + "; effect and cause are two words, `confounded` is none; predicted work; what "
+        "differs; a kernel file's content",
         _effect_and_cause,
     ),
 )

@@ -46,6 +46,15 @@ def between(found: Iterable[Difference | Differing]) -> str:
     return ", ".join(said) + _more(len(kept))
 
 
+def because(found: Sequence[str | Difference]) -> str:
+    """Why records are not taken for what would be measured now: then and now of what differs."""
+    differing = [each for each in found if isinstance(each, Difference)]
+    words = [each for each in found if isinstance(each, str)]
+    kept = _told(differing)
+    then = [f"{word(d.field)} was {_short(d.one)}, is {_short(d.other)}" for d in kept[:MOST_TOLD]]
+    return ", ".join([*words, *then]) + _more(len(kept))
+
+
 def _told(values: Sequence[Some]) -> list[Some]:
     """Those worth telling: where the GPU differs, its own properties follow from it."""
     fields = {each.field for each in values}

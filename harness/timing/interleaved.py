@@ -180,6 +180,11 @@ class Interleaved:
         return {cell.name: identity.of_call(resolved, code) for cell, resolved, code in called}
 
     @property
+    def kernel_sha(self) -> str | None:
+        """What identifies the content of a kernel's file, in that process."""
+        return self.measured[-1].kernel_sha if self.measured else None
+
+    @property
     def resolved(self) -> Sequence[Resolved]:
         """What each cell resolved to in that process."""
         return self.measured[-1].resolved if self.measured else ()

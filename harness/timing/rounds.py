@@ -67,7 +67,12 @@ def unmeasured_rounds(cells: Sequence[Cell], options: Options, status: str, reas
 def _record(cells: Sequence[Cell], options: Options, **outcome: Any) -> Rounds:
     names = tuple(cell.name for cell in cells)
     return Rounds(
-        cells=names, clock=options.clock, l2=options.l2, process=options.process, **outcome
+        cells=names,
+        clock=options.clock,
+        l2=options.l2,
+        process=options.process,
+        kernel_sha=options.kernel_sha,
+        **outcome,
     )
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from pagebench.harness.cell import Cell
 from pagebench.harness.environment import commit
 from pagebench.harness.records import store
+from pagebench.harness.records.identity import Identity
 from pagebench.harness.records.timing import FAILURES, Timing
 from pagebench.harness.timing.clocks.sampling import l2_under
 from pagebench.harness.timing.measure import unmeasured
 from pagebench.harness.timing.options import Options
 from pagebench.harness.timing.refuse import refusal
+from pagebench.harness.workers.resume import Why, why_again
 from pagebench.harness.workers.worker import Pool
 from pagebench.kernels.adapter import Refusal
 from pagebench.kernels.device import Device
@@ -85,27 +87,21 @@ def recorded(wanted: list[Job], path: Path) -> list[Timing]:
     return [newest[job.key] for job in wanted if job.key in newest]
 
 
-def differs(job: Job, timing: Timing) -> str | None:
-    """What is asked for now and is not what the record was made with; None if all is the same."""
-    asked, options = timing.asked, job.options
-    if (asked.kernel is None) != (options.kernel_file is None):
-        return "another kernel file"
-    if asked.kernel_sha != options.kernel_sha:
-        return "another content of the kernel file"
-    return None if asked.seconds == options.seconds else f"--seconds {asked.seconds:g}"
-
-
-def pending(wanted: list[Job], before: Iterable[Timing]) -> list[Job]:
-    """Jobs without a record, those that crashed or were measured otherwise, and those that were
-    refused then but not now."""
+def pending(wanted: list[Job], before: Iterable[Timing], now: Identity) -> list[tuple[Job, Why]]:
+    """Jobs without a record, and with the reason those whose record is not what would be made now:
+    that crashed, were measured otherwise, or were refused then but not now."""
     found = {timing.key: timing for timing in before}
-    return [job for job in wanted if job.key not in found or _again(job, found[job.key])]
+    every = [(job, _again(job, found.get(job.key), now)) for job in wanted]
+    return [(job, why) for job, why in every if why is not None]
 
 
-def _again(job: Job, timing: Timing) -> bool:
+def _again(job: Job, timing: Timing | None, now: Identity) -> Why | None:
+    """Why it is to be measured; None if it is done, empty if it was never measured."""
+    if timing is None:
+        return ()
     if timing.status == "refused":
-        return not job.refused
-    return timing.status == "crashed" or differs(job, timing) is not None
+        return None if job.refused else ("it was refused",)
+    return why_again(timing, job.options, now) or None
 
 
 def sweep(

@@ -404,14 +404,14 @@ def test_a_job_and_its_record_have_one_key() -> None:
 def test_a_new_file_has_all_jobs_pending(tmp_path: Path) -> None:
     wanted = jobs([CELL, OTHER], Options(), ["events"], ["cold"], 1, CPU)
     assert recorded(wanted, tmp_path / "none.jsonl") == []
-    assert pending(wanted, []) == wanted
+    assert pending(wanted, [], {}) == [(job, ()) for job in wanted]
 
 
 def test_what_the_file_has_is_not_pending_unless_it_crashed(tmp_path: Path) -> None:
     wanted = jobs([CELL, OTHER], Options(), ["events", "cupti"], ["cold"], 2, CPU)
     lines = [line_of(measured(process=1)), line_of(ended("crashed"), cell=OTHER.name)]
     path = write(tmp_path / "runs.jsonl", "".join(lines) + line_of(measured(process=0))[:300])
-    left = [job.key for job in pending(wanted, recorded(wanted, path))]
+    left = [job.key for job, _ in pending(wanted, recorded(wanted, path), {})]
     gone = [job.key for job in wanted if job.key not in left]
     assert gone == [(CELL.name, "run", "events", "cold", 1)]
     assert len(left) == 7
@@ -421,8 +421,9 @@ def test_a_refused_job_is_pending_once_it_would_not_be_refused(tmp_path: Path) -
     gather = Cell.parse("gather_distinct_p16")
     wanted = jobs([CELL, gather], Options(clock="wall"), ["wall"], ["cold"], 1, CPU)
     before = [ended("refused", cell=job.cell, clock="wall") for job in wanted]
-    left = pending(wanted, before)
-    assert [job.cell for job in left] == [gather]
+    assert [(job.cell, why) for job, why in pending(wanted, before, {})] == [
+        (gather, ("it was refused",))
+    ]
 
 
 @pytest.mark.parametrize(
