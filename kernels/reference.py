@@ -1,12 +1,8 @@
-"""Attention in fp32, two ways.
-
-`reference` is a kernel that reads the pool through its indices. `expected_output` is an oracle that
-makes a request's keys and values without them.
-"""
+"""Attention in fp32, and `reference`, a kernel that reads the pool through its indices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +10,7 @@ import numpy as np
 from pagebench.kernels.adapter import Call, Refusal
 from pagebench.kernels.device import Device
 from pagebench.layouts.shape import Shape
-from pagebench.layouts.tensors import Batch, request_kv
+from pagebench.layouts.tensors import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,28 +22,23 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # float32 [q_heads, head
     softmax(q k^T / sqrt(head_dim)) v in fp32; consecutive query heads share a KV head (arXiv
     2305.13245).
     """
+    return attend_each(q[None], k, v, [len(k)])[0]
+
+
+def attend_each(
+    q: Tensor, k: Tensor, v: Tensor, ends: Sequence[int]
+) -> Tensor:  # float32 [queries, q_heads, head_dim]
+    """The same of several queries at once, q [queries, q_heads, head_dim]: query i sees the tokens
+    before `ends[i]`."""
     import torch
 
     kv_heads, head_dim = k.shape[1], k.shape[2]
-    grouped = q.float().view(kv_heads, -1, head_dim)  # [kv_heads, group, head_dim]
-    scores = torch.einsum("hgd,lhd->hgl", grouped, k.float()) * head_dim**-0.5
-    out = torch.einsum("hgl,lhd->hgd", scores.softmax(-1), v.float())
-    return out.reshape(-1, head_dim)
-
-
-def expected_output(batch: Batch, requests: Iterable[int]) -> Tensor:
-    """The right output of those requests, float32 [requests, q_heads, head_dim].
-
-    It is computed without the page table.
-    """
-    import torch
-
-    assert batch.q is not None
-    rows = []
-    for request in requests:
-        k, v = request_kv(batch.table, request, batch.device)
-        rows.append(attend(batch.q[request], k, v))
-    return torch.stack(rows)
+    grouped = q.float().view(len(q), kv_heads, -1, head_dim)
+    scores = torch.einsum("qhgd,lhd->qhgl", grouped, k.float()) * head_dim**-0.5
+    for row, end in zip(scores, ends, strict=True):
+        row[..., end:] = float("-inf")
+    out = torch.einsum("qhgl,lhd->qhgd", scores.softmax(-1), v.float())
+    return out.reshape(q.shape)
 
 
 def slots_of(batch: Batch, request: int, lengths: np.ndarray) -> Tensor:  # int64 [length]

@@ -16,6 +16,7 @@ from pagebench.layouts.shape import Shape
 from pagebench.layouts.sharing import prefix_tokens
 
 ORACLE_BYTES = 24  # scratch bytes per KV element: a hash, its temporaries, fp32 keys and values
+SCORE_BYTES = 64  # per token and query head: fp32 scores of four questions, and their copies
 FILL_BYTES = {"cuda": 2 << 30, "cpu": 160 << 20}  # scratch while a pool is filled in chunks
 ADDRESSABLE = 2**47  # bytes of a process on x86-64 and on arm64 with three levels of pages
 LESS = "use a smaller batch or a shorter context"
@@ -31,7 +32,8 @@ def device_bytes(shape: Shape, pages: int, workspace: int, kind: str, boundary: 
     tables = 40 * (entries + pages)  # int64 temporaries while the table is built and checked
     if boundary == "plan":
         return tables + workspace
-    oracle = ORACLE_BYTES * shape.kv_len * shape.kv_heads * shape.head_dim
+    per_token = ORACLE_BYTES * shape.kv_heads * shape.head_dim + SCORE_BYTES * shape.q_heads
+    oracle = shape.kv_len * per_token
     pool = pages * shape.page_size * shape.token_kv_bytes
     return pool + tables + max(FILL_BYTES[kind], oracle, workspace)
 

@@ -34,13 +34,19 @@ class Needles:
     `sure` is false where the key is too short to stand out, so that nothing follows.
     """
 
-    q: Tensor  # q_dtype [batch, q_heads, head_dim]
-    value: Tensor  # float32 [batch, q_heads, head_dim]
-    sure: Tensor  # bool [batch, q_heads]
+    q: Tensor  # q_dtype [rounds x batch, q_heads, head_dim]
+    value: Tensor  # float32 [rounds x batch, q_heads, head_dim]
+    sure: Tensor  # bool [rounds x batch, q_heads]
+
+    def rounds(self, batch: int) -> Iterator[Needles]:
+        """Those of each round."""
+        for first in range(0, len(self.q), batch):
+            at = slice(first, first + batch)
+            yield Needles(self.q[at], self.value[at], self.sure[at])
 
 
 def aim(batch: Batch, owner: np.ndarray, position: np.ndarray, sign: float = 1.0) -> Needles:
-    """Needles at tokens: owning request and position, int64 [batch, q_heads].
+    """Needles at tokens: owning request and position, int64 [rounds x batch, q_heads].
 
     With `sign` -1 the queries point away from the keys.
     """
@@ -49,13 +55,13 @@ def aim(batch: Batch, owner: np.ndarray, position: np.ndarray, sign: float = 1.0
     shape = batch.shape
     head = np.broadcast_to(np.arange(shape.q_heads) // shape.group, owner.shape)
     tokens = tuple(each.reshape(-1) for each in (owner, position, head))
-    others = np.repeat(batch.table.lengths, shape.q_heads)
+    others = np.repeat(np.resize(batch.table.lengths, len(owner)), shape.q_heads)
     parts = [
         _aimed(batch, (tokens[0][at], tokens[1][at], tokens[2][at]), others[at], sign)
         for at in _slices(len(others))
     ]
     q, value, sure = (torch.cat(each) for each in zip(*parts, strict=True))
-    dims = (shape.batch, shape.q_heads, shape.head_dim)
+    dims = (len(owner), shape.q_heads, shape.head_dim)
     return Needles(q.view(dims), value.view(dims), sure.view(dims[:2]))
 
 

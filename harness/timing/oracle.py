@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagebench.kernels.reference import attend
+from pagebench.kernels.reference import attend_each
 from pagebench.layouts.counter_hash import hash_numpy
-from pagebench.layouts.tensors import Batch, request_kv, torch_dtype
+from pagebench.layouts.tensors import Batch, request_kv
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,29 +45,33 @@ class Answers:
 
         self.index = torch.tensor(self.requests, device=self.batch.device)
 
-    def work_out(self, questions: Sequence[Question], zero: Tensor | None) -> str | None:
-        """Fill `expected` with what is missing.
+    def work_out(self, questions: Sequence[Question], zero: Tensor) -> str | None:
+        """Fill `expected` once, for all questions together: making a request's tokens takes longer
+        than all else.
 
-        `zero` is the call's answer to the zero query; returns what is wrong with its weights.
+        `zero` is the call's answer to the question of that name; returns what is wrong with its
+        weights.
         """
         import torch
 
-        missing = [each for each in questions if each.name not in self.expected]
-        if not missing:
+        if self.expected:
             return None
-        rows: dict[str, list[Tensor]] = {each.name: [] for each in missing}
-        wrong = None
+        rows: list[Tensor] = []
+        wrong, at_zero = None, [each.name for each in questions].index("zero")
+        asked = torch.stack([each.q for each in questions], 1)  # [batch, questions, q_heads, dim]
         for at, request in enumerate(self.requests):
             k, v = (each.float() for each in request_kv(self.batch.table, request, self._device))
-            for each in missing:
-                end = int((self._lengths if each.lengths is None else each.lengths)[request])
-                rows[each.name].append(attend(each.q[request], k[:end], v[:end]))
-            if zero is not None and wrong is None:
-                wrong = _misweighed(request, zero[at] - rows["zero"][-1], v)
-        kind = torch_dtype(self.batch.shape.q_dtype)
-        for name, found in rows.items():
-            self.expected[name] = torch.stack(found).to(kind).float()
+            rows.append(attend_each(asked[request], k, v, self._ends(questions, request)))
+            if wrong is None:
+                wrong = _misweighed(request, zero[at] - rows[-1][at_zero], v)
+        found = torch.stack(rows, 1).to(asked.dtype).float()
+        self.expected = {each.name: found[at] for at, each in enumerate(questions)}
         return wrong
+
+    def _ends(self, questions: Sequence[Question], request: int) -> list[int]:
+        """How many tokens each question asks of a request."""
+        own = self.batch.table.lengths
+        return [int((own if each.lengths is None else each.lengths)[request]) for each in questions]
 
     def place(self, found: Tensor) -> str:
         """Where in errors [requests, q_heads] the largest is."""
@@ -77,10 +81,6 @@ class Answers:
     @property
     def _device(self) -> object:
         return self.batch.device
-
-    @property
-    def _lengths(self) -> np.ndarray:
-        return self.batch.table.lengths
 
 
 def errors(out: Tensor, expected: Tensor, sure: Tensor | None = None) -> Tensor:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOMENT_STREAM = 10
+MOMENTS = 1024  # then they repeat
 ONE_IN = 8  # samples in which the query is another, and ones that are compared
 
 
@@ -36,6 +37,11 @@ class Watch:
     asked: str = "random"
     worst: Tensor | None = None
     _samples: int = field(init=False, default=0)
+    _moments: np.ndarray = field(init=False)  # bool [moments, 2]
+
+    def __post_init__(self) -> None:
+        draws = hash_numpy(self.batch.shape.seed, MOMENT_STREAM, np.arange(2 * MOMENTS))
+        self._moments = (draws % np.uint64(ONE_IN) == 0).reshape(MOMENTS, 2)
 
     def forget_output(self) -> None:
         """Fill the output with infinity: what the call does not write stays infinite."""
@@ -99,5 +105,4 @@ class Watch:
 
     def _draw(self, stream: int) -> bool:
         """True at one moment in ONE_IN; which ones, the cell's seed decides."""
-        counter = np.array([2 * self._samples + stream])
-        return int(hash_numpy(self.batch.shape.seed, MOMENT_STREAM, counter)[0]) % ONE_IN == 0
+        return bool(self._moments[self._samples % MOMENTS, stream])
