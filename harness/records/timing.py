@@ -126,6 +126,7 @@ class Layout(Part, frozen=True, kw_only=True):
 # What a call is asked, and an output can fail.
 QUESTIONS = {
     "random": "a random query",
+    "typical": "a random query, the median of all heads",
     "zero": "a zero query",
     "weights": "each token's weight under a zero query",
     "needle": "a query that one token answers",
@@ -139,6 +140,14 @@ QUESTIONS = {
     "canaries": "memory beside the output stays as it is",
 }
 
+ASKED_AT = {  # the question whose error a moment keeps
+    "error_before": "random",
+    "error_after": "random",
+    "error_replanned": "lengths",
+    "error_zero": "zero",
+    "error_timed": "timed",
+}
+
 
 class Check(Part, frozen=True, kw_only=True):
     """Largest relative error of a head at each moment; None where not checked.
@@ -146,7 +155,9 @@ class Check(Part, frozen=True, kw_only=True):
     `tolerance` holds for all errors but `error_zero`, which is that of zero queries. Needles ask
     every request; the others ask `requests` of `of_requests`. `canaries` says whether the memory
     beside the output is whole; it is absent where none could be placed. In early records an error
-    is over a request's heads together. `failed` is the one of QUESTIONS that the output failed.
+    is over a request's heads together. `error_typical` is the median of the heads with a random
+    query, kept where a limit is set for it. `failed` is the one of QUESTIONS that the output
+    failed.
     """
 
     tolerance: float
@@ -161,6 +172,8 @@ class Check(Part, frozen=True, kw_only=True):
     error_timed: float | None = None
     canaries: bool | None = None
     failed: str | None = None
+    tolerance_typical: float | None = None
+    error_typical: float | None = None
 
 
 class Timing(Record, frozen=True, tag="timing"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 from msgspec.structs import replace
 
-from pagebench.harness.records.timing import Check
+from pagebench.harness.records.timing import ASKED_AT, Check
 from pagebench.harness.timing.findings import Failure, Findings
 from pagebench.harness.timing.guards import Inputs, canaries
 from pagebench.harness.timing.needles import Needles, Targets, aim
@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 OTHER_Q_STREAM = 9
 ROUNDS_AFTER = 2  # rounds of random needles after timing, and for shorter contexts
-ASKED_AT = {  # the question whose error a moment keeps
-    "error_before": "random",
-    "error_after": "random",
-    "error_replanned": "lengths",
-    "error_zero": "zero",
-    "error_timed": "timed",
-}
+MANY_HEADS = 8  # a median of fewer says little
 MISSED = 0.5  # a head this close to a value that it must not find has found it
 
 
@@ -72,6 +66,7 @@ class Checker:
         self._so_far = Check(
             tolerance=self.tolerance.random,
             tolerance_zero=self.tolerance.zero,
+            tolerance_typical=self.tolerance.typical,
             requests=len(requests),
             of_requests=batch.shape.batch,
         )
@@ -121,7 +116,9 @@ class Checker:
         unread = self._answers.work_out([*asked, shorter], got["zero"])
         moment = "error_after" if when.startswith("after") else "error_before"
         for name in ("random", "other"):
-            self._note(moment, when, errors(got[name], self._answers.expected[name]))
+            found = errors(got[name], self._answers.expected[name])
+            self._note(moment, when, found)
+            self._note_typical(when, found)
         zero = errors(got["zero"], self._answers.expected["zero"])
         self._note("error_zero", f"{when}, with a zero query", zero, limit=self.tolerance.zero)
         if unread:
@@ -271,6 +268,17 @@ class Checker:
         if not worst <= limit:
             wrong = f"the output{where} has a relative error of {worst:.3g} (at most {limit:g})"
             self._fail(ASKED_AT[moment], f"{when}, {wrong}")
+
+    def _note_typical(self, when: str, found: Tensor) -> None:
+        """The same of the median head: a softmax that is off a little is off in every head."""
+        limit, heads = self.tolerance.typical, found.numel()
+        if limit is None or heads < MANY_HEADS:
+            return
+        middle = float(found.median())
+        self._keep("error_typical", middle)
+        if not middle <= limit:
+            wrong = f"half of {heads} heads have a relative error of {middle:.3g} or more"
+            self._fail("typical", f"{when}, {wrong} (at most {limit:g})")
 
     def _keep(self, moment: str, worst: float) -> None:
         before = getattr(self._so_far, moment)

@@ -119,7 +119,7 @@ def test_a_query_that_is_changed_is_no_longer_the_query_that_is_asked_next(
 
 
 def test_a_plug_in_may_be_stricter_and_never_laxer_than_the_default() -> None:
-    lax, strict = Tolerance(0.5, 0.5), Tolerance(0.001, 0.001)
+    lax, strict = Tolerance(0.5, 0.5), Tolerance(0.001, 0.001, DEFAULT.typical)
 
     class Claims(Planted):
         tolerance: dict[str, Tolerance]
