@@ -16,6 +16,15 @@ from pathlib import Path
 PLAN = json.loads(Path(__file__).with_name("ncu.json").read_text())
 ARGUMENTS = sys.argv[1:]
 
+
+def say(lines, **how):
+    """As the profiled process: what reports a cell begins with the run's nonce."""
+    nonce = os.environ.get("PAGEBENCH_NONCE", "")
+    told = (f"{nonce}{line}" if line.startswith("{") else line for line in lines)
+    print(PLAN.get("begun", ""), end="")  # by a kernel, without the end of its line
+    print("\n".join([*told, *PLAN.get("stray", [])]), **how)
+
+
 if "--version" in ARGUMENTS:
     print(f"Version {PLAN['version']} (build 1)")
 elif "--import" in ARGUMENTS:
@@ -27,11 +36,11 @@ else:
         log.write(json.dumps(ARGUMENTS) + "\n")
     breaks = PLAN.get("breaks_on") in ARGUMENTS
     if PLAN.get("dies_on") in ARGUMENTS and not breaks:
-        print("\n".join(PLAN.get("last", [])))
+        say(PLAN.get("last", []))
         print("==ERROR== The application returned an error code (11).")
         print("==WARNING== No kernels were profiled.")
         sys.exit(11)
-    print("\n".join(PLAN["broken"] if breaks else PLAN["say"]), flush=True)
+    say(PLAN["broken"] if breaks else PLAN["say"], flush=True)
     if "hangs" in PLAN:
         child = subprocess.Popen(["sleep", str(PLAN["hangs"])])  # as what ncu profiles
         Path(__file__).with_name("pids").write_text(f"{os.getpid()} {child.pid} end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -264,12 +265,14 @@ def once(
     as_json: Annotated[bool, typer.Option("--json", help="output is always JSON")] = True,
 ) -> int:
     """Warm cells up, then call them (once by default) for a profiler to replay."""
-    from pagebench.harness.timing.once import call_once
+    from pagebench.harness.timing.once import NONCE, call_once
 
+    nonce = os.environ.pop(NONCE, "")  # before a kernel's file can see it
     here, cells = device_and_kernel(device, kernel), tuple(map(Cell.parse, names))
     chosen("l2", [l2], L2_STATES, default_options(here), here)
     refuse_named(cells, here, default_options(here))
     for called in _quietly(call_once(cells, here, launches, l2)):
+        put(nonce, end="")
         print_json([msgspec.to_builtins(called)])
         sys.stdout.flush()  # before the next call, which may end the process
         if called.reason and not keep_going:

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import msgspec
 
 from pagebench.harness.progress import Progress
-from pagebench.harness.timing.once import Called
+from pagebench.harness.timing.once import NONCE, Called
 from pagebench.profiles import ncu, ncu_page
 from pagebench.profiles.counters import KernelRow
 from pagebench.profiles.ncu import NcuError, Setting
@@ -61,15 +62,16 @@ def profiled(
     There are no rows where all `cells` failed. `keep` is the file to copy the report to. NcuError
     where there are no counters: ProcessDied if the child is the cause.
     """
-    tool = ncu.find_ncu()
+    tool, nonce = ncu.find_ncu(), token_hex(8)
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "cells.ncu-rep"
-        code, lines = _run(ncu.command(tool, setting, names.values(), report, child), progress)
-        told = {each.cell: each for each in _told(lines)}
+        words = ncu.command(tool, setting, names.values(), report, child)
+        code, lines = _run(words, nonce, progress)
+        told = {each.cell: each for each in _told(lines, nonce)}
         if cells and all(cell in told and told[cell].reason for cell in cells):
             return Profiled((), told)
         if code or not report.exists():
-            raise _trouble(lines, told)
+            raise _trouble([line for line in lines if nonce not in line], told)
         rows = ncu_page.parse(ncu.export_csv(tool, report), names)
         if keep:
             _keep(report, keep, progress)
@@ -87,8 +89,11 @@ def _keep(report: Path, keep: Path, progress: Progress) -> None:
 # --- running ncu --------------------------------------------------------------------------------
 
 
-def _run(words: Sequence[str], progress: Progress) -> tuple[int, list[str]]:
-    """Run ncu and report its progress; returns its exit status and all lines printed."""
+def _run(words: Sequence[str], nonce: str, progress: Progress) -> tuple[int, list[str]]:
+    """Run ncu and report its progress; returns its exit status and all lines printed.
+
+    The child begins the lines that report a cell with `nonce`, which a kernel does not know.
+    """
     lines = []
     process = subprocess.Popen(
         words,
@@ -98,6 +103,7 @@ def _run(words: Sequence[str], progress: Progress) -> tuple[int, list[str]]:
         text=True,
         errors="replace",
         process_group=0,
+        env={**os.environ, NONCE: nonce},
     )
     assert process.stdout is not None
     try:
@@ -126,9 +132,10 @@ def _end(process: subprocess.Popen[str]) -> None:
 # --- what was said ------------------------------------------------------------------------------
 
 
-def _told(lines: Sequence[str]) -> Iterator[Called]:
-    """What the child reported of each cell."""
-    for value in map(_json, lines):
+def _told(lines: Sequence[str], nonce: str) -> Iterator[Called]:
+    """What the child reported of each cell; what its kernels print is none of it."""
+    ours = (line.partition(nonce)[2] for line in lines if nonce in line)
+    for value in map(_json, ours):
         if value and "cell" in value:
             yield msgspec.convert(value, Called)
 
@@ -147,8 +154,7 @@ def _trouble(lines: Sequence[str], told: Mapping[str, Called]) -> NcuError:
 
     ncu's complaint that it saw no kernel follows from both, so it is used only without them.
     """
-    passed_over = ("==PROF==", '{"cell"')
-    said = [line.strip() for line in lines if line.strip() and not line.startswith(passed_over)]
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("==PROF==")]
     text, own = "\n".join(said), [line for line in said if not line.startswith("==")]
     if known := ncu.explain("\n".join(line for line in said if ncu.NO_KERNELS not in line)):
         return NcuError(known)

@@ -500,3 +500,14 @@ def test_groups_that_ran_different_kernels_are_no_record(fake: Fake) -> None:
     said: list[str] = []
     assert count_single(said=said.append) == []
     assert said == [f"wrong: {NAME}: its groups of counters ran different kernels"]
+
+
+# --- What a kernel prints is no report ------------------------------------------------------------
+
+
+def test_json_like_ours_that_a_kernel_prints_is_not_taken_for_a_report(fake: Fake) -> None:
+    """3acd176 took every line that began with a brace: these splits stood in the record."""
+    stray = json.dumps(TOLD | {"resolved": {"kernel": "another", "splits": 99}})
+    fake(TOLD, stray=[stray], begun="begun and not ended, ")
+    (record,) = count()
+    assert record.resolved == TOLD["resolved"]
