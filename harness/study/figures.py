@@ -242,8 +242,25 @@ def _canvas(height_inches: float) -> Canvas:
     return Canvas(figsize=(WIDTH_INCHES, height_inches))
 
 
+def _without_formulas(canvas: Canvas) -> None:
+    """Dollar signs of records are dollar signs; powers of ten at a logarithmic axis come later."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter
+
+    for axes in canvas.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            formatter = axis.get_major_formatter()
+            if isinstance(formatter, FixedFormatter):
+                formatter.seq = [str(each).replace("$", r"\$") for each in formatter.seq]
+    for found in canvas.findobj(Text):
+        assert isinstance(found, Text)
+        if "$" in found.get_text():
+            found.set_parse_math(False)
+
+
 def _svg(canvas: Canvas, name: str) -> str:
     """The svg element alone, undated; ids start with the figure's name, to be unique in a page."""
+    _without_formulas(canvas)
     file = StringIO()
     canvas.savefig(file, format="svg")
     text = file.getvalue()

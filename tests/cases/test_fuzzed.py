@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes import H200, pagebench, pagebench_here
+from pagebench.harness.records import codec
 
 CELL = "odd_distinct_p16_b2_l48_h4x2_d64"
 ON_CPU = ("--device", "cpu", "--kernel", "odd.py")
@@ -152,3 +153,16 @@ def test_a_count_that_no_counter_shows_is_no_baseline(in_tmp: Path, value: str) 
     done = pagebench_here("baseline", "check", "b.json", "--counters", str(H200 / "counters.jsonl"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is not a baseline" in done.stderr
+
+
+@pytest.mark.parametrize("field", ["knob", "values", "regime"])
+def test_a_record_holds_no_formula(in_tmp: Path, field: str) -> None:
+    """3acd176 ended `study` with a traceback where a record's word looked like a formula."""
+    lines = map(json.loads, (H200 / "study.jsonl").read_text().splitlines())
+    line = codec.to_json(codec.from_json(next(each for each in lines if each["kind"] == "dose")))
+    bad = "$\\foo$"
+    line[field] = [bad] * len(line["values"]) if field == "values" else bad
+    Path("r.jsonl").write_text(json.dumps(line))
+    done = pagebench_here("study", "r.jsonl", "--out", ".")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bad in Path("study.html").read_text()
