@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pagebench.harness.cell import MUST, Cell, matches, read_words
+from pagebench.harness.environment import versions
 from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.escape import visible
 from pagebench.harness.suites import SUITES, find_suite
@@ -47,6 +48,16 @@ def device_and_kernel(device: str, kernel: Path | None) -> Device:
     add_kernel(kernel)
     with as_user_error(DeviceError):
         return find_device(device)
+
+
+def refuse_torch(here: Device) -> None:
+    """UserError where there is a GPU and torch was built without CUDA: no cell could be timed."""
+    found = versions().get("torch", "")
+    if here.kind == "cuda" and found.endswith("+cpu"):
+        raise UserError(
+            f"{here.name} is here, but torch {found} was built without CUDA: install a build from "
+            "download.pytorch.org/whl, or measure the CPU with --device cpu"
+        )
 
 
 def seen_device(device: str) -> Device:

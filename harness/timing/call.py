@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from pagebench.harness.environment import Environment
-from pagebench.harness.errors import UserError
+from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.records.timing import Samples
 from pagebench.harness.timing.clocks import sampling
 from pagebench.harness.timing.clocks.graph import capture
@@ -17,7 +17,7 @@ from pagebench.harness.timing.findings import Failure
 from pagebench.harness.timing.measure import refuse_implausible
 from pagebench.harness.timing.options import HALF_WIDTH, default_options
 from pagebench.harness.timing.session import Session
-from pagebench.kernels.device import Device, find_device
+from pagebench.kernels.device import Device, DeviceError, find_device
 
 NEAR_FLOOR = 100  # below so many floors a call is compared with an empty one in the same cache
 
@@ -107,9 +107,10 @@ def _refuse_empty(found: Interval, empty: Interval, noise: float) -> None:
 def current_device() -> Device:
     """The device that is current in torch; the CPU where there is no GPU.
 
-    UserError where there is a GPU that torch cannot use.
+    UserError where there is a GPU that torch cannot use, or a driver that fails.
     """
-    found = find_device()
+    with as_user_error(DeviceError):
+        found = find_device()
     if found.kind != "cuda":
         return found
     import torch

@@ -67,6 +67,7 @@ class Own(Gather):
         call, waits = super().plan(batch, graph=graph), [FIRST]
 
         def run():
+            open("called", "w").close()
             time.sleep(waits.pop() if waits else EVERY)
             call.run()
 
@@ -221,10 +222,11 @@ def test_a_signal_ends_a_run_without_a_traceback(
     )
     assert running.stderr is not None
     first = running.stderr.readline()
-    time.sleep(0.5)
+    while not (tmp_path / "called").exists() and running.poll() is None:
+        time.sleep(0.01)  # until a worker is in the kernel's first call
     for each in signals:
         os.killpg(running.pid, each) if each == signal.SIGINT else running.send_signal(each)
     said = first + running.stderr.read()
-    assert running.wait(30) == code
+    assert running.wait(120) == code
     assert "Traceback" not in said
     assert "KeyboardInterrupt" not in said
