@@ -114,7 +114,7 @@ def test_memory_and_utilisation_are_told_where_processes_are_hidden(here: Any) -
     from pagebench.harness.show.neighbours import neighbours_of
 
     answers = {
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=12 * GB),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=12 * GB, total=141 * GB),
         "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=40),
     }
     here((Gpu(H200.uuid, H200.name, answers=answers),))
