@@ -108,6 +108,9 @@ def oracle(
     here = device_and_kernel(device, kernel)
     options = with_file(quick(default_options(here)), kernel)
     cells = tuple(map(Cell.parse, names or ()))
+    for cell in cells:
+        if cell.shape.seed:
+            raise UserError(f"{cell.name}: leave the seed out; --seeds says how many there are")
     refuse_named(cells, here, options)
     trials = tuple(map(trial, cells)) or planted(here.kind)
     path, kept = results_path(out), list[Oracle]()

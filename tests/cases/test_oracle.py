@@ -186,6 +186,7 @@ def test_a_right_kernel_that_has_no_time_is_no_success(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["oracle", "--seeds", "0"], "--seeds"),
+        (["oracle", "gather_distinct_p16_s3", "--device", "cpu"], "leave the seed out"),
         (["oracle", "xqa_shared_p16", "--device", "cpu"], "xqa needs an NVIDIA GPU"),
         (["oracle", "nokernel_shared_p16", "--device", "cpu"], "nokernel"),
     ],
