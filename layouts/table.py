@@ -53,6 +53,19 @@ class PageTable:
         pages = self.pages.masked_fill(~kept, self.poison_page)
         return PageTable(self.shape, self.streams, self.placed, pages, lengths)
 
+    def borrowed(self, rows: np.ndarray) -> PageTable:
+        """The table where request i has the pages and the length of request `rows[i]`.
+
+        ValueError where that one is longer.
+        """
+        import torch
+
+        lengths = self.lengths[rows]
+        if (lengths > self.lengths).any():
+            raise ValueError("a request can only borrow a context that is no longer than its own")
+        pages = self.pages[torch.from_numpy(rows).to(self.pages.device)]
+        return PageTable(self.shape, self.streams, self.placed, pages, lengths)
+
 
 def page_table(shape: Shape, streams: Streams, placement: Placement, device: Any) -> PageTable:
     """Build the table of a cell on `device`; the same arguments give the same table everywhere.

@@ -50,7 +50,13 @@ class Batch:
 
     def with_lengths(self, lengths: np.ndarray) -> Batch:
         """The same pool and queries with shorter contexts; ValueError where one is longer."""
-        table = self.table.shortened(lengths)
+        return self._with_table(self.table.shortened(lengths))
+
+    def borrowing(self, rows: np.ndarray) -> Batch:
+        """The same pool and queries; request i reads the context of request `rows[i]`."""
+        return self._with_table(self.table.borrowed(rows))
+
+    def _with_table(self, table: PageTable) -> Batch:
         lowered = lower(table, self.lowered.kind)
         return Batch(self.shape, table, lowered, self.q, self.k, self.v)
 

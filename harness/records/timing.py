@@ -131,7 +131,7 @@ QUESTIONS = {
     "weights": "each token's weight under a zero query",
     "needle": "a query that one token answers",
     "one token": "a context of one token",
-    "lengths": "other lengths through the same plan",
+    "lengths": "other lengths and other requests' contexts through the same plan",
     "beyond": "a query that only a token out of reach would answer",
     "timed": "the outputs while it is timed",
     "written": "every element is written",

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
-from pagebench.harness.records.timing import ASKED_AT, Check
-from pagebench.harness.timing.findings import Failure, Findings
+from pagebench.harness.records.timing import Check
+from pagebench.harness.timing.findings import Failure
 from pagebench.harness.timing.guards import Inputs, canaries
+from pagebench.harness.timing.kept import Kept
 from pagebench.harness.timing.needles import Needles, Targets, aim
 from pagebench.harness.timing.oracle import (
     Answers,
     Question,
+    borrowed,
     drawn_requests,
     errors,
+    mixed,
     shorter_lengths,
 )
 from pagebench.harness.timing.watch import Watch
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 OTHER_Q_STREAM = 9
 ROUNDS_AFTER = 2  # rounds of random needles after timing, and for shorter contexts
-MANY_HEADS = 8  # a median of fewer says little
+EXTREME = 6.0  # times a needle's score, at least 204: e to that is no float32
 MISSED = 0.5  # a head this close to a value that it must not find has found it
 
 
@@ -50,7 +53,7 @@ class Checker:
     _answers: Answers = field(init=False)
     _inputs: Inputs = field(init=False)
     _q: dict[str, Tensor] = field(init=False)
-    _so_far: Check = field(init=False)
+    _kept: Kept = field(init=False)
     watch: Watch = field(init=False)
     _round: int = field(init=False, default=0)
 
@@ -63,13 +66,7 @@ class Checker:
         self._answers = Answers(batch, requests)
         self.watch = Watch(self.call, batch, self._q, self._answers, self.synchronise)
         self._inputs = Inputs(batch)
-        self._so_far = Check(
-            tolerance=self.tolerance.random,
-            tolerance_zero=self.tolerance.zero,
-            tolerance_typical=self.tolerance.typical,
-            requests=len(requests),
-            of_requests=batch.shape.batch,
-        )
+        self._kept = Kept.nothing(self.tolerance, self._answers)
 
     # --- Before and after timing ---
 
@@ -85,9 +82,9 @@ class Checker:
         """The output of the last timed call, what was seen while timing, and questions again."""
         self.synchronise()
         answered = self._error(self.watch.asked, "after timing")
-        self._note("error_after", "after timing", answered)
+        self._kept.note("error_after", "after timing", answered)
         if self.watch.worst is not None:
-            self._note("error_timed", "while it was timed", float(self.watch.worst))
+            self._kept.note("error_timed", "while it was timed", float(self.watch.worst))
         return self._asked(run or self.call.run, "after timing", ROUNDS_AFTER)
 
     @property
@@ -106,7 +103,7 @@ class Checker:
             self.call.replan(self.batch)
             self.watch.put("random")
         self._refuse_damage(when)
-        return self._so_far
+        return self._kept.so_far
 
     def _compare(self, run: Callable[[], object], when: str) -> None:
         """Random, other and zero queries against the reference."""
@@ -117,12 +114,38 @@ class Checker:
         moment = "error_after" if when.startswith("after") else "error_before"
         for name in ("random", "other"):
             found = errors(got[name], self._answers.expected[name])
-            self._note(moment, when, found)
-            self._note_typical(when, found)
+            self._kept.note(moment, when, found)
+            self._kept.note_typical(when, found)
         zero = errors(got["zero"], self._answers.expected["zero"])
-        self._note("error_zero", f"{when}, with a zero query", zero, limit=self.tolerance.zero)
+        self._kept.note("error_zero", f"{when}, with a zero query", zero, limit=self.tolerance.zero)
         if unread:
-            self._fail("weights", f"{when}, {unread}")
+            self._kept.fail("weights", f"{when}, {unread}")
+        self._ask_mixed(run, when, moment)
+        self._ask_borrowed(run, when)
+
+    def _ask_mixed(self, run: Callable[[], object], when: str, moment: str) -> None:
+        """Every second request, then every second head, has the other query: the answer is known,
+        and what is remembered by a part of the query is wrong."""
+        every = self._answers.every
+        for axis in (0, 1):
+            q = mixed(self._q["random"], self._q["other"], axis, every)
+            got, known = self._ask(run, q, when), self._answers.expected
+            expected = mixed(known["random"], known["other"], axis, self._answers.index)
+            self._kept.note(moment, f"{when}, with two queries mixed", errors(got, expected))
+
+    def _ask_borrowed(self, run: Callable[[], object], when: str) -> None:
+        """Each request answers in the place of another: also those that are not compared."""
+        answers, lengths = self._answers, self.batch.table.lengths
+        if len(answers.requests) == len(lengths):
+            return
+        at = borrowed(lengths, answers.requests)
+        rows = np.asarray(answers.requests)[at]
+        self.call.replan(self.batch.borrowing(rows))
+        out = self._ask(run, self._q["random"][rows], when, every=True)
+        found = errors(out, answers.expected["random"][at])
+        request, head = np.unravel_index(int(found.argmax()), found.shape)
+        place = f"request {request}, head {head}, in the place of request {rows[request]}"
+        self._kept.note("error_replanned", f"{when}, {place}", float(found.max()))
 
     def _ask_shorter(self, run: Callable[[], object], when: str) -> None:
         """Other lengths through the same plan: another query, needles, and tokens past the end."""
@@ -130,19 +153,28 @@ class Checker:
         self.call.replan(batch)
         got = self._ask(run, self._q["other"], when)
         moment = f"{when}, planned for other lengths"
-        self._note("error_replanned", moment, errors(got, self._answers.expected["shorter"]))
+        self._kept.note("error_replanned", moment, errors(got, self._answers.expected["shorter"]))
         targets = Targets(batch, self._targets.splits)
         self._find(run, when, targets, ROUNDS_AFTER, edges=True)
         self._miss(run, when, batch, targets)
 
     def _ask_one_token(self, run: Callable[[], object], when: str) -> None:
-        """One token, with a query that points away from it: any other weight would show."""
+        """One token, with a query that points away from it: any other weight would show. Then far
+        away and far towards it: a maximum that is not taken off would show."""
         shape = self.batch.shape
         one = self.batch.with_lengths(np.ones(shape.batch, np.int64))
         self.call.replan(one)
         owner = np.repeat(np.arange(shape.batch)[:, None], shape.q_heads, axis=1)
-        away = aim(one, owner, 0 * owner, sign=-1.0)
-        self._hit(run, f"{when}, with one token", away, question="one token")
+        question = "one token"
+        for times in (-1.0, -EXTREME, EXTREME):
+            asked = aim(one, owner, 0 * owner, times)
+            try:
+                self._hit(run, f"{when}, with one token", asked, question=question)
+            except Failure as failure:
+                if failure.status == "poisoned" and times != -1.0:
+                    nan = f"with one token and a query of {times:g} needles the output has NaN"
+                    self._kept.fail(question, f"{when}, {nan}: a number overflowed")
+                raise
 
     # --- Needles ---
 
@@ -172,7 +204,7 @@ class Checker:
         out = self._ask(run, needles.q, when, every=True)
         error = errors(out, needles.value, needles.sure)
         worst, limit = float(error.max()), self.tolerance.random
-        self._keep("error_needles", worst)
+        self._kept.keep("error_needles", worst)
         if worst <= limit:
             return
         at = np.unravel_index(int(error.argmax()), error.shape)
@@ -181,7 +213,7 @@ class Checker:
             f"{when}, head {at[1]} of request {at[0]} does not read token {token}, or not alone: a "
             f"query that only it answers gives an error of {worst:.3g} (at most {limit:g})"
         )
-        self._fail(question, missed)
+        self._kept.fail(question, missed)
 
     def _miss(self, run: Callable[[], object], when: str, batch: Batch, targets: Targets) -> None:
         """Needles at tokens that a request does not have must find nothing."""
@@ -208,7 +240,7 @@ class Checker:
         near = errors(out, needles.value).masked_fill(~sure, 1.0)
         if bool((near < MISSED).any()):
             request, head = np.unravel_index(int(near.argmin()), near.shape)
-            self._fail("beyond", f"{what} is read by head {head} of request {request}")
+            self._kept.fail("beyond", f"{what} is read by head {head} of request {request}")
 
     # --- One question ---
 
@@ -227,7 +259,7 @@ class Checker:
 
     def _error(self, name: str, when: str) -> Tensor:
         """Errors of the output that stands there now."""
-        self._refuse_unreal(self._q[name], when)
+        self._refuse_unreal(self.watch.standing, when)
         assert self.call.out is not None
         return errors(self.call.out[self._answers.index].float(), self._answers.expected[name])
 
@@ -242,58 +274,26 @@ class Checker:
         flags = (out.isfinite().all(), out.isinf().any(), (self.batch.q == q).all())
         finite, infinite, same = torch.stack(flags).tolist()
         if infinite:
-            self._fail("written", f"{when}, some of the output was not written")
+            self._kept.fail("written", f"{when}, some of the output was not written")
         if not finite:
             poison = "the output has NaN: the kernel read memory that no request owns"
-            self._fail("poison", f"{when}, {poison}", "poisoned")
+            self._kept.fail("poison", f"{when}, {poison}", "poisoned")
         if not same:
-            self._fail("inputs", f"{when}, the call changed its inputs: query")
+            self._kept.fail("inputs", f"{when}, the call changed its inputs: query")
 
     # --- Planning ---
 
     def after_planning(self) -> Check:
         """The last timed plan must be the cell's: compare a call by it, then ask again."""
         got = self._ask(self.call.run, self._q["random"], "after planning")
-        self._note("error_after", "after planning", errors(got, self._answers.expected["random"]))
+        self._kept.note("error_after", "after planning", errors(got, self._answers.expected["random"]))
         return self._asked(self.call.run, "after planning", ROUNDS_AFTER)
-
-    # --- What is kept ---
-
-    def _note(self, moment: str, when: str, found: Tensor | float, limit: float = 0.0) -> None:
-        """Keep the largest error of a moment; Failure where it is above its limit."""
-        limit = limit or self.tolerance.random
-        worst = found if isinstance(found, float) else float(found.max())
-        where = "" if isinstance(found, float) else self._answers.place(found)
-        self._keep(moment, worst)
-        if not worst <= limit:
-            wrong = f"the output{where} has a relative error of {worst:.3g} (at most {limit:g})"
-            self._fail(ASKED_AT[moment], f"{when}, {wrong}")
-
-    def _note_typical(self, when: str, found: Tensor) -> None:
-        """The same of the median head: a softmax that is off a little is off in every head."""
-        limit, heads = self.tolerance.typical, found.numel()
-        if limit is None or heads < MANY_HEADS:
-            return
-        middle = float(found.median())
-        self._keep("error_typical", middle)
-        if not middle <= limit:
-            wrong = f"half of {heads} heads have a relative error of {middle:.3g} or more"
-            self._fail("typical", f"{when}, {wrong} (at most {limit:g})")
-
-    def _keep(self, moment: str, worst: float) -> None:
-        before = getattr(self._so_far, moment)
-        error = round(worst if before is None else max(worst, before), 6)
-        self._so_far = replace(self._so_far, **{moment: error})
 
     def _refuse_damage(self, when: str) -> None:
         changed = self._inputs.changed()
         if changed:
-            self._fail("inputs", f"{when}, the call changed its inputs: {', '.join(changed)}")
+            self._kept.fail("inputs", f"{when}, the call changed its inputs: {', '.join(changed)}")
         whole = canaries(self.call)
-        self._so_far = replace(self._so_far, canaries=whole)
+        self._kept.so_far = replace(self._kept.so_far, canaries=whole)
         if whole is False:
-            self._fail("canaries", f"{when}, the call wrote beside its output")
-
-    def _fail(self, question: str, reason: str, status: str = "wrong") -> NoReturn:
-        found = replace(self._so_far, failed=question)
-        raise Failure(status, reason, Findings(check=found))
+            self._kept.fail("canaries", f"{when}, the call wrote beside its output")

@@ -23,6 +23,7 @@ NEEDLE_STREAM = 8
 GAP = 20.0  # e^-20 is 2e-9; half a unit of bf16's last place is 2e-3
 SPARE = 1.0  # deviations above the expected largest of the other scores
 LEAST_SCORE, MOST_SCORE = 34.0, 400.0  # 34 is a query of three times the key at head_dim 128
+LARGEST = 60_000.0  # of a query's elements, in any type
 ROWS = 2**16  # needles made at a time: this bounds scratch memory
 EDGES = ("last", "first", "page end", "page begin", "split end", "split begin", "lowest", "highest")
 
@@ -45,10 +46,10 @@ class Needles:
             yield Needles(self.q[at], self.value[at], self.sure[at])
 
 
-def aim(batch: Batch, owner: np.ndarray, position: np.ndarray, sign: float = 1.0) -> Needles:
+def aim(batch: Batch, owner: np.ndarray, position: np.ndarray, times: float = 1.0) -> Needles:
     """Needles at tokens: owning request and position, int64 [rounds x batch, q_heads].
 
-    With `sign` -1 the queries point away from the keys.
+    The score is so many `times` a needle's; below 0 the queries point away from the keys.
     """
     import torch
 
@@ -57,7 +58,7 @@ def aim(batch: Batch, owner: np.ndarray, position: np.ndarray, sign: float = 1.0
     tokens = tuple(each.reshape(-1) for each in (owner, position, head))
     others = np.repeat(np.resize(batch.table.lengths, len(owner)), shape.q_heads)
     parts = [
-        _aimed(batch, (tokens[0][at], tokens[1][at], tokens[2][at]), others[at], sign)
+        _aimed(batch, (tokens[0][at], tokens[1][at], tokens[2][at]), others[at], times)
         for at in _slices(len(others))
     ]
     q, value, sure = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -70,7 +71,7 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _aimed(
-    batch: Batch, tokens: tuple[np.ndarray, np.ndarray, np.ndarray], others: np.ndarray, sign: float
+    batch: Batch, tokens: tuple[np.ndarray, np.ndarray, np.ndarray], others: np.ndarray, times: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     import torch
 
@@ -82,8 +83,9 @@ def _aimed(
     room = 1 - largest / norm
     score = (GAP / room.clamp(min=1e-3)).clamp(min=LEAST_SCORE)
     sure = (room > 0) & (score <= MOST_SCORE)
-    scale = sign * score.clamp(max=MOST_SCORE) * shape.head_dim**0.5 / norm**2
-    return (key * scale[:, None]).to(torch_dtype(shape.q_dtype)), value, sure
+    scale = times * score.clamp(max=MOST_SCORE) * shape.head_dim**0.5 / norm**2
+    q = (key * scale[:, None]).clamp(-LARGEST, LARGEST)
+    return q.to(torch_dtype(shape.q_dtype)), value, sure
 
 
 @dataclass(frozen=True, slots=True)

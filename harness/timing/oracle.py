@@ -39,11 +39,13 @@ class Answers:
     requests: Sequence[int]
     expected: dict[str, Tensor] = field(default_factory=dict)  # float32 [requests, q_heads, dim]
     index: Tensor = field(init=False)
+    every: Tensor = field(init=False)  # the numbers of all requests
 
     def __post_init__(self) -> None:
         import torch
 
         self.index = torch.tensor(self.requests, device=self.batch.device)
+        self.every = torch.arange(self.batch.shape.batch, device=self.batch.device)
 
     def work_out(self, questions: Sequence[Question], zero: Tensor) -> str | None:
         """Fill `expected` once, for all questions together: making a request's tokens takes longer
@@ -91,6 +93,27 @@ def errors(out: Tensor, expected: Tensor, sure: Tensor | None = None) -> Tensor:
     found: Tensor = (out - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)
     found = found.nan_to_num(nan=float("inf"), posinf=float("inf"))
     return found if sure is None else found.masked_fill(~sure, 0.0)
+
+
+def mixed(one: Tensor, other: Tensor, axis: int, requests: Tensor) -> Tensor:
+    """Of [requests, q_heads, head_dim] every second request (axis 0) or head (axis 1) of each;
+    `requests` are the rows' numbers."""
+    import torch
+
+    heads = torch.arange(one.shape[1], device=one.device)
+    numbers = requests[:, None, None] if axis == 0 else heads[None, :, None]
+    return torch.where(numbers % 2 == 0, one, other)
+
+
+def borrowed(lengths: np.ndarray, compared: Sequence[int]) -> np.ndarray:  # int64 [batch]
+    """For each request the place in `compared` of one that is as long, or else the longest that is
+    shorter; in turn where several are. The shortest of all is compared, so there is one."""
+    order = np.argsort(lengths[list(compared)], kind="stable")
+    known = lengths[list(compared)][order]
+    end = np.searchsorted(known, lengths, side="right")
+    begin = np.searchsorted(known, known[end - 1], side="left")
+    found: np.ndarray = order[begin + np.arange(len(lengths)) % (end - begin)]
+    return found
 
 
 def _misweighed(request: int, difference: Tensor, v: Tensor) -> str | None:

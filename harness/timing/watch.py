@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOMENT_STREAM = 10
 MOMENTS = 1024  # then they repeat
 ONE_IN = 8  # samples in which the query is another, and ones that are compared
+STIRRED = 12  # elements of a head whose last bit counts the samples: the smallest, which move least
 
 
 @dataclass(slots=True)
@@ -26,7 +27,9 @@ class Watch:
     """Disturbs a call before samples and looks at its output after them.
 
     `queries` and the answers have the same names; `asked` is the query that stands in the batch.
-    `worst` is the largest error seen, a float32 scalar on the device.
+    While it is timed no sample has a query that was asked before, so an answer that is remembered
+    serves none: last bits of `asked` differ, which moves the answer by less than rounding does.
+    `standing` is what the batch holds then. `worst` is the largest error seen, a float32 scalar on the device.
     """
 
     call: Call
@@ -36,12 +39,17 @@ class Watch:
     synchronise: Callable[[], None]
     asked: str = "random"
     worst: Tensor | None = None
+    standing: Tensor = field(init=False)
     _samples: int = field(init=False, default=0)
+    _stirs: int = field(init=False, default=0)
+    _counts: dict[str, Tensor] = field(init=False)  # int16, as the queries: the bit that each tells
     _moments: np.ndarray = field(init=False)  # bool [moments, 2]
 
     def __post_init__(self) -> None:
         draws = hash_numpy(self.batch.shape.seed, MOMENT_STREAM, np.arange(2 * MOMENTS))
         self._moments = (draws % np.uint64(ONE_IN) == 0).reshape(MOMENTS, 2)
+        self._counts = {name: _counting(self.queries[name]) for name in ("random", "other")}
+        self.standing = self.queries[self.asked].clone()
 
     def forget_output(self) -> None:
         """Fill the output with infinity: what the call does not write stays infinite."""
@@ -50,21 +58,35 @@ class Watch:
 
     def put(self, name: str) -> None:
         """Make that query the batch's."""
-        assert self.batch.q is not None
-        self.batch.q.copy_(self.queries[name])
+        self._stand(self.queries[name])
         self.asked = name
+
+    def _stand(self, q: Tensor) -> None:
+        assert self.batch.q is not None
+        self.standing = q
+        self.batch.q.copy_(q)
+
+    def _stir(self) -> None:
+        """Make the batch's query one that was never asked, and whose answer is that of `asked`."""
+        import torch
+
+        self._stirs = self._stirs % (2**STIRRED - 1) + 1
+        q = self.queries[self.asked]
+        flips = (self._counts[self.asked] & self._stirs).ne(0).to(torch.int16)
+        self._stand((q.view(torch.int16) ^ flips).view(q.dtype))
 
     def prepared(self, prepare: Callable[[], object], l2: str) -> Callable[[], object]:
         """`prepare`, with the output forgotten and, at random moments, another query.
 
-        A warm cache is prepared by the call itself, which writes its output: then the output is
-        forgotten afterwards.
+        A warm cache is prepared by the call itself, which answers and writes its output: then the
+        output is forgotten afterwards, and the query is again a new one.
         """
 
         def forget_and_prepare() -> None:
             self._disturb()
             prepare()
             if l2 == "warm":
+                self._stir()
                 self.forget_output()
 
         return forget_and_prepare
@@ -87,22 +109,24 @@ class Watch:
             self.synchronise()
 
     def planned_otherwise(self) -> Callable[[], object]:
-        """Plans for other lengths at random moments, so that the next timed plan must plan."""
+        """Plans for other lengths before each sample, so that the timed plan must plan."""
         shorter = self.batch.with_lengths(shorter_lengths(self.batch))
 
-        def disturb() -> None:
-            self._samples += 1
-            if self._samples == 1 or self._draw(0):
-                self.call.replan(shorter)
-
-        return disturb
+        return lambda: self.call.replan(shorter)
 
     def _disturb(self) -> None:
-        wanted = "other" if self._draw(0) else "random"
-        if wanted != self.asked:
-            self.put(wanted)
+        self.asked = "other" if self._draw(0) else "random"
+        self._stir()
         self.forget_output()
 
     def _draw(self, stream: int) -> bool:
         """True at one moment in ONE_IN; which ones, the cell's seed decides."""
         return bool(self._moments[self._samples % MOMENTS, stream])
+
+
+def _counting(q: Tensor) -> Tensor:  # int16 [batch, q_heads, head_dim]
+    """A bit for each of a head's smallest elements, 0 for the others."""
+    import torch
+
+    rank = q.float().abs().argsort(-1).argsort(-1)
+    return torch.where(rank < STIRRED, 2 ** rank.clamp(max=STIRRED), 0).to(torch.int16)
