@@ -126,9 +126,8 @@ class Checker:
     def _ask_mixed(self, run: Callable[[], object], when: str, moment: str) -> None:
         """Every second request, then every second head, has the other query: the answer is known,
         and what is remembered by a part of the query is wrong."""
-        every = self._answers.every
         for axis in (0, 1):
-            q = mixed(self._q["random"], self._q["other"], axis, every)
+            q = mixed(self._q["random"], self._q["other"], axis, self._answers.every)
             got, known = self._ask(run, q, when), self._answers.expected
             expected = mixed(known["random"], known["other"], axis, self._answers.index)
             self._kept.note(moment, f"{when}, with two queries mixed", errors(got, expected))
@@ -142,6 +141,7 @@ class Checker:
         rows = np.asarray(answers.requests)[at]
         self.call.replan(self.batch.borrowing(rows))
         out = self._ask(run, self._q["random"][rows], when, every=True)
+        self.call.replan(self.batch)
         found = errors(out, answers.expected["random"][at])
         request, head = np.unravel_index(int(found.argmax()), found.shape)
         place = f"request {request}, head {head}, in the place of request {rows[request]}"
@@ -165,15 +165,14 @@ class Checker:
         one = self.batch.with_lengths(np.ones(shape.batch, np.int64))
         self.call.replan(one)
         owner = np.repeat(np.arange(shape.batch)[:, None], shape.q_heads, axis=1)
-        question = "one token"
         for times in (-1.0, -EXTREME, EXTREME):
             asked = aim(one, owner, 0 * owner, times)
             try:
-                self._hit(run, f"{when}, with one token", asked, question=question)
+                self._hit(run, f"{when}, with one token", asked, question="one token")
             except Failure as failure:
                 if failure.status == "poisoned" and times != -1.0:
                     nan = f"with one token and a query of {times:g} needles the output has NaN"
-                    self._kept.fail(question, f"{when}, {nan}: a number overflowed")
+                    self._kept.fail("one token", f"{when}, {nan}: a number overflowed")
                 raise
 
     # --- Needles ---
@@ -286,7 +285,9 @@ class Checker:
     def after_planning(self) -> Check:
         """The last timed plan must be the cell's: compare a call by it, then ask again."""
         got = self._ask(self.call.run, self._q["random"], "after planning")
-        self._kept.note("error_after", "after planning", errors(got, self._answers.expected["random"]))
+        self._kept.note(
+            "error_after", "after planning", errors(got, self._answers.expected["random"])
+        )
         return self._asked(self.call.run, "after planning", ROUNDS_AFTER)
 
     def _refuse_damage(self, when: str) -> None:

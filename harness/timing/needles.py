@@ -71,7 +71,10 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _aimed(
-    batch: Batch, tokens: tuple[np.ndarray, np.ndarray, np.ndarray], others: np.ndarray, times: float
+    batch: Batch,
+    tokens: tuple[np.ndarray, np.ndarray, np.ndarray],
+    others: np.ndarray,
+    times: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     import torch
 

@@ -29,7 +29,8 @@ class Watch:
     `queries` and the answers have the same names; `asked` is the query that stands in the batch.
     While it is timed no sample has a query that was asked before, so an answer that is remembered
     serves none: last bits of `asked` differ, which moves the answer by less than rounding does.
-    `standing` is what the batch holds then. `worst` is the largest error seen, a float32 scalar on the device.
+    `standing` is what the batch holds then. `worst` is the largest error seen, a float32 scalar on
+    the device.
     """
 
     call: Call
