@@ -107,7 +107,7 @@ def test_a_maximum_that_starts_too_high_is_found(
 def test_a_request_that_is_not_compared_answers_in_another_ones_place(
     request_at: int, measured: Measure
 ) -> None:
-    """ad8b535 asked it needles alone, which a scale that is a tenth off answers as well."""
+    """3acd176 asked nothing of a request that is not compared. Each is asked in another's place."""
 
     def bug(seen: Seen) -> Tensor:
         faulty = seen.request == request_at
