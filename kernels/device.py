@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.nvml import Gpu, Nvml, NvmlError
@@ -114,6 +115,29 @@ def _look() -> Found:
         return _found_by_torch("NVML cannot be asked: pip install nvidia-ml-py")
     except NvmlError as error:
         return _found_by_torch(f"NVML says: {str(error).rstrip('.')}")
+
+
+def torch_without_cuda() -> str:
+    """The version of a torch that was built without CUDA, by its own word and without importing it;
+    empty where it has CUDA, cannot be read or is not installed."""
+    told: Any = sys.modules.get("torch") and getattr(sys.modules["torch"], "version", None)
+    try:
+        told = told or _version_module()
+        return "" if told is None or told.cuda is not None else str(told.__version__)
+    except Exception:  # of another make than any torch that is known
+        return ""
+
+
+def _version_module() -> Any:
+    """torch/version.py alone: importing torch takes a second."""
+    found = find_spec("torch")
+    for folder in (found and found.submodule_search_locations) or ():
+        spec = spec_from_file_location("pagebench_torch_version", f"{folder}/version.py")
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    return None
 
 
 def has_context() -> bool:

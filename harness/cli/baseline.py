@@ -16,8 +16,10 @@ from pagebench.harness.cli.options import (
     Names,
     Out,
     SuiteName,
+    add_kernel,
     device_and_kernel,
     say,
+    seen_device,
     wanted,
 )
 from pagebench.harness.counting import baseline
@@ -30,6 +32,7 @@ from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.identity import Difference
 from pagebench.harness.show import identities
 from pagebench.harness.show.text import plural
+from pagebench.kernels.device import Device
 
 group = typer.Typer(help="Save counts that must not change, or check cells against them.")
 File = Annotated[Path, typer.Argument(help="the baseline file", metavar="FILE")]
@@ -51,7 +54,7 @@ def save(
     kernel: KernelFile = None,
 ) -> int:
     """Write the exact counts of cells, counted now or read with --counters."""
-    here = device_and_kernel(device, kernel)
+    here = _here(device, kernel, counters)
     baseline.check_place(file)
     request = Request(here, launches, kernel_file=kernel)
     records, has_lost = _records(names, suite, counters, out, request)
@@ -77,7 +80,7 @@ def check(
 
     Counts of another GPU model are not compared: exit code 2.
     """
-    here, kept = device_and_kernel(device, kernel), baseline.load(file)
+    here, kept = _here(device, kernel, counters), baseline.load(file)
     if not counters and here.kind == "cuda":  # known before minutes of counting
         _refuse_other_gpu(file, kept, environment(here))
     request = Request(here, launches, kernel_file=kernel)
@@ -90,6 +93,14 @@ def check(
     if not changed and not has_lost:
         say(f"every count equals that of {file}")
     return int(bool(changed) or has_lost)
+
+
+def _here(device: str, kernel: Path | None, files: Sequence[Path] | None) -> Device:
+    """The device that counts. Nothing counts where counters are read from files."""
+    if not files:
+        return device_and_kernel(device, kernel)
+    add_kernel(kernel)
+    return seen_device(device)
 
 
 def _refuse_other_gpu(file: Path, kept: Baseline, here: Environment) -> None:

@@ -81,8 +81,8 @@ def _print_calibration(found: Calibration) -> None:
 
 def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = False) -> None:
     """Measure what this GPU reaches: DRAM, L2, issue, FMA, matrix, launch."""
-    path = results_path(out or CEILINGS)
-    found = measure_ceilings(device_and_kernel(device, None), say)
+    here, path = device_and_kernel(device, None), results_path(out or CEILINGS)
+    found = measure_ceilings(here, say)
     store.append(path, found)
     if as_json:
         print_json([ceilings_json(found)])

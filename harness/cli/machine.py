@@ -56,6 +56,8 @@ def _speed(here: Device, out: Path | None, as_json: bool) -> None:
     from pagebench.harness.records import store
     from pagebench.harness.show.machine import speed_json
 
+    if out:
+        store.check_appendable(out)
     rows = []
     for found in speeds(here, plain_table, say):
         kept = "kept" if found.is_kept else "over"

@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from pagebench.harness.cell import MUST, Cell, matches, read_words
-from pagebench.harness.environment import versions
 from pagebench.harness.errors import UserError, as_user_error
 from pagebench.harness.escape import visible
 from pagebench.harness.suites import SUITES, find_suite
 from pagebench.harness.timing.options import BOUNDARIES, Options
-from pagebench.harness.timing.refuse import refusal
+from pagebench.harness.timing.refuse import refusal, refuse_torch
 from pagebench.harness.workers.patience import patience
 from pagebench.kernels.device import Device, DeviceError, find_device, look_for_device
 from pagebench.kernels.registry import KernelError, add_kernel_file
@@ -43,21 +42,13 @@ Boundary = Annotated[str | None, typer.Option(help=f"what is timed: {', '.join(B
 
 
 def device_and_kernel(device: str, kernel: Path | None) -> Device:
-    """The device asked for; registers a kernel file's adapter. UserError if either is bad, or if
-    the device was left to us and a driver is here that fails."""
+    """The device asked for; registers a kernel file's adapter. UserError if either is bad, if torch
+    cannot use the device, or if it was left to us and a driver is here that fails."""
     add_kernel(kernel)
     with as_user_error(DeviceError):
-        return find_device(device)
-
-
-def refuse_torch(here: Device) -> None:
-    """UserError where there is a GPU and torch was built without CUDA: no cell could be timed."""
-    found = versions().get("torch", "")
-    if here.kind == "cuda" and found.endswith("+cpu"):
-        raise UserError(
-            f"{here.name} is here, but torch {found} was built without CUDA: install a build from "
-            "download.pytorch.org/whl, or measure the CPU with --device cpu"
-        )
+        here = find_device(device)
+    refuse_torch(here)
+    return here
 
 
 def seen_device(device: str) -> Device:

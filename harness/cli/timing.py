@@ -30,7 +30,6 @@ from pagebench.harness.cli.options import (
     print_json,
     put,
     refuse_named,
-    refuse_torch,
     results_path,
     say,
     wanted,
@@ -143,7 +142,6 @@ def _without_gpu(todo: Sequence[Job], here: Device, code: int) -> int:
 def _options(here: Device, boundary: str) -> Options:
     if boundary not in BOUNDARIES:
         raise UserError(f"boundary {boundary}: use {' or '.join(BOUNDARIES)}")
-    refuse_torch(here)
     return default_options(here, boundary)
 
 

@@ -8,7 +8,7 @@ import shutil
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from pagebench.kernels.device import Device
+from pagebench.kernels.device import Device, torch_without_cuda
 
 PARAMS = Path("/proc/driver/nvidia/params")
 CUDA_HOME = "/usr/local/cuda"
@@ -53,7 +53,7 @@ def _torch(device: Device) -> str:
         found = version("torch")
     except PackageNotFoundError:
         return "not installed: pip install torch"
-    if found.endswith("+cpu") and (device.kind == "cuda" or device.is_broken):
+    if torch_without_cuda() and (device.kind == "cuda" or device.is_broken):
         return f"{found} was built without CUDA: install a build from download.pytorch.org/whl"
     return found
 

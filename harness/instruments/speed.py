@@ -129,6 +129,6 @@ def _reporter(path: Path, draw: Draw) -> Callable[[], object]:
         samples=samples,
     )
     lines = (codec.encode(replace(one, process=i)) for i in range(REPORT_RECORDS))
-    path.write_text("\n".join(lines))
+    store.write_whole(path, "\n".join(lines))
 
     return lambda: draw(store.read([path], Timing).of(Timing))

@@ -168,13 +168,19 @@ def _suite(config: pytest.Config) -> Suite:
 
 
 def _device(config: pytest.Config) -> Device:
+    from pagebench.harness.errors import UserError
     from pagebench.harness.escape import brief_line
+    from pagebench.harness.timing.refuse import refuse_torch
     from pagebench.kernels.device import DeviceError, find_device
 
     try:
-        return find_device(config.getoption("device", "auto"))
+        found = find_device(config.getoption("device", "auto"))
+        refuse_torch(found)
     except DeviceError as error:
         raise pytest.UsageError(brief_line(str(error))) from error
+    except UserError as error:
+        pytest.exit(brief_line(str(error)), returncode=2)
+    return found
 
 
 @pytest.fixture(scope="session")

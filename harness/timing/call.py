@@ -16,6 +16,7 @@ from pagebench.harness.timing.clocks.make import make_clock
 from pagebench.harness.timing.findings import Failure
 from pagebench.harness.timing.measure import refuse_implausible
 from pagebench.harness.timing.options import HALF_WIDTH, default_options
+from pagebench.harness.timing.refuse import refuse_torch
 from pagebench.harness.timing.session import Session
 from pagebench.kernels.device import Device, DeviceError, find_device
 
@@ -113,6 +114,7 @@ def current_device() -> Device:
         found = find_device()
     if found.kind != "cuda":
         return found
+    refuse_torch(found)
     import torch
 
     if not torch.cuda.is_available():

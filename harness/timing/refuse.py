@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pagebench.harness.cell import Cell
-from pagebench.harness.errors import one_line
+from pagebench.harness.errors import UserError, one_line
 from pagebench.harness.timing.memory import refuse_size, refuse_unaddressable
 from pagebench.harness.timing.planned import type_name
 from pagebench.kernels.adapter import Refusal
-from pagebench.kernels.device import Device, is_integrated
+from pagebench.kernels.device import Device, is_integrated, torch_without_cuda
 from pagebench.kernels.foreign import MOST_SAID, foreign
 from pagebench.kernels.registry import KernelError, find_kernel, planting_kernels, plants
 
@@ -54,6 +54,15 @@ def _told(cell: Cell, reason: object) -> Refusal | None:
     kind = str(reason.kind) if isinstance(reason, Refusal) else "adapter"
     text = " ".join((reason or "")[: 4 * MOST_SAID].split())[:MOST_SAID]
     return Refusal(text, kind) if text else None
+
+
+def refuse_torch(device: Device) -> None:
+    """UserError where there is a GPU and torch was built without CUDA: nothing could use it."""
+    if device.kind == "cuda" and (found := torch_without_cuda()):
+        raise UserError(
+            f"{device.name} is here, but torch {found} was built without CUDA: install a build "
+            "from download.pytorch.org/whl, or measure the CPU with --device cpu"
+        )
 
 
 def lacks_gpu(cell: Cell, device: Device, reason: Refusal | None) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from pagebench.harness.environment import Environment, environment, neighbours, usage
+from pagebench.harness.environment import Environment, environment, neighbours, usage, versions
+from pagebench.harness.errors import UserError
 from pagebench.harness.timing.clocks.flush import make_flush
 from pagebench.harness.timing.clocks.sampling import Run
 from pagebench.harness.timing.monitor import Monitor
@@ -34,8 +35,11 @@ class Session:
 
             if not has_context():
                 self._before = usage(self.device)
-            torch.cuda.set_device(self.device.index)
-            torch.cuda.synchronize()  # the context must exist before processes are counted
+            try:
+                torch.cuda.set_device(self.device.index)
+                torch.cuda.synchronize()  # the context must exist before processes are counted
+            except (RuntimeError, AssertionError) as error:
+                raise UserError(_cannot_use(self.device, error)) from error
             count = multiprocessors(self.device.torch_name)
             shared = is_integrated(self.device)
             self.environment = replace(self.environment, sm_count=count, integrated=shared)
@@ -73,3 +77,12 @@ class Session:
         except RuntimeError:
             return False
         return True
+
+
+def _cannot_use(device: Device, error: Exception) -> str:
+    """What torch says of a GPU that is here and that it cannot use: too old a driver, a fault."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return (
+        f"{device.name} is here, but torch {versions().get('torch', '')} cannot use it: "
+        f"{lines[0].rstrip('.')}; pagebench doctor says what is installed"
+    )

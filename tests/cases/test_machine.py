@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from fakes import TESTS, pagebench_here
+from fakes import TESTS
 from fakes.nvml import A100, DRIVER_FILE, H200, L40S, Gpu, NVMLError, install
-from pagebench.harness.cli import options
 from pagebench.harness.environment import bandwidth_of, gpu_facts
 from pagebench.harness.timing.monitor import Monitor
 from pagebench.kernels import device as devices
@@ -311,14 +310,3 @@ def test_a_sentence_of_ones_own_kernel_counts_too() -> None:
     gather = Cell.parse("gather_distinct_p16")
     assert not lacks_gpu(gather, CPU, refusal(gather, CPU))
     assert lacks_gpu(gather, CPU, Refusal("gather wants a card"))
-
-
-def test_a_torch_without_cuda_is_said_before_anything_is_measured(
-    here: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """3acd176 wrote a crash of each cell, and only doctor named the cause."""
-    here((H200,))
-    monkeypatch.setattr(options, "versions", lambda: {"torch": "2.9.0+cpu"})
-    done = pagebench_here("run", "tritonrow_shared_p16_b2_l64")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "NVIDIA H200 is here, but torch 2.9.0+cpu was built without CUDA" in done.stderr

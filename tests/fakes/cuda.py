@@ -73,6 +73,7 @@ def _null() -> None:
 def pretended(gpus: Gpus) -> Iterator[Gpus]:
     """torch.cuda, NVML and the clock are those of the pretended GPUs."""
     with (
+        patch.object(torch.version, "cuda", "13.0"),
         patch.object(torch.cuda, "is_available", lambda: True),
         patch.object(torch.cuda, "current_device", lambda: gpus.current),
         patch.object(torch.cuda, "set_device", gpus.set_device),

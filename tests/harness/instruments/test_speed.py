@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fakes import pagebench_here
 from pagebench.harness.cli.report import plain_table
 from pagebench.harness.environment import Environment
 from pagebench.harness.instruments import doctor, speed
 from pagebench.harness.progress import silent
+from pagebench.harness.records import store
 from pagebench.harness.records.speed import Speed
 from pagebench.kernels.adapter import Refusal
 from pagebench.kernels.device import CPU
@@ -48,6 +50,34 @@ def test_a_report_reads_and_draws_what_its_file_holds(
     monkeypatch.setattr(speed, "REPORT_RECORDS", 3)
     table = speed._reporter(tmp_path / "many.jsonl", plain_table)()
     assert len(str(table).splitlines()) == 1 + 3
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_leaves_what_was_there(tmp_path: Path) -> None:
+    """3acd176 wrote it in place."""
+    path = tmp_path / "many.jsonl"
+    path.write_text("what was there")
+    store.part_of(path).symlink_to("/dev/full")
+    with pytest.raises(store.StoreError, match="No space left on device"):
+        speed._reporter(path, plain_table)
+    assert path.read_text() == "what was there"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [("/dev/full", "not a regular file"), ("a.txt", "is not a results file"), (".", "Is a dir")],
+)
+def test_a_file_that_cannot_take_the_records_is_found_before_anything_is_measured(
+    out: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3acd176 measured for half a minute first, and appended to any file."""
+    (tmp_path / "a.txt").write_text("a text of one's own")
+    monkeypatch.setattr(speed, "speeds", lambda *_: pytest.fail("it measures"))
+    words = ("doctor", "--speed", "--device", "cpu", "--out", out)
+    done = pagebench_here(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert said in done.stderr
+    assert (tmp_path / "a.txt").read_text() == "a text of one's own"
 
 
 @pytest.mark.parametrize(
