@@ -38,6 +38,7 @@ ROOMS = (
     "harness/workers",
     "harness/counting",
     "harness/judging",
+    "harness/gate",
     "harness/instruments",
     "harness/show",
     "harness/study",

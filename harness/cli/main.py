@@ -27,6 +27,7 @@ ROOMS = {
     "machine": ("doctor",),
     "counting": ("profile", "import", "audit"),
     "baseline": ("baseline",),
+    "gate": ("compare",),
     "instruments": ("calibrate", "ceilings", "oracle", "show"),
     "judging": ("judge", "dose"),
     "attacking": ("attack", "selftest"),

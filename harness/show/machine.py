@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pagebench.harness.gate.outcome import STATUSES, Comparison, Row
 from pagebench.harness.judging.explain import conclude
 from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.records.audit import Audit
@@ -26,7 +27,7 @@ from pagebench.harness.records.planted import Planted
 from pagebench.harness.records.speed import Speed
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.records.verdict import Verdict
-from pagebench.harness.show import sentences
+from pagebench.harness.show import gate, sentences
 from pagebench.harness.show.card import Against, Card
 from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.timings import row
@@ -203,6 +204,23 @@ def planted_json(planted: Planted) -> Json:
         for told, row in zip(found["rows"], planted.rows, strict=True)
     ]
     return {"detectable": None} | found | {"rows": rows, "found_all": planted.found_all}
+
+
+# --- Comparisons ----------------------------------------------------------------------------------
+
+
+def row_json(row: Row) -> Json:
+    """The row, with null for what it has not, and its reasons in words."""
+    found: Json = {name: _data(getattr(row, name)) for name in Row.__struct_fields__}
+    key = found.pop("key")
+    return {"beside": [], **key} | found | {"why": gate.why(row)}
+
+
+def comparison_json(found: Comparison) -> Json:
+    """How many rows have each status, and how they were tested."""
+    counts = {status: len(found.of(status)) for status in STATUSES}
+    told = {name: value for name, value in _data(found).items() if name != "rows"}
+    return {"summary": told | {"statuses": counts}}
 
 
 # --- Instruments ----------------------------------------------------------------------------------

@@ -11,8 +11,11 @@ tests/harness/timing/test_effect.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp, log, sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median, stdev, variance
+
+from msgspec.structs import replace
 
 from pagebench.harness.records.verdict import Change
 
@@ -36,31 +39,73 @@ def _log(each: Round, cell: int) -> float:
     return (log(each[cell]) + log(each[-1 - cell])) / 2
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A log ratio from processes, its standard error, and the degrees of freedom of that error."""
+
+    middle: float
+    spread: float
+    freedom: float
+    processes: int
+
+    @property
+    def p(self) -> float:
+        """The chance of a log ratio at least so far from 0 where nothing changed."""
+        from scipy.special import stdtr
+
+        if self.spread == 0:
+            return float(self.middle == 0)
+        return 2 * float(stdtr(self.freedom, -abs(self.middle) / self.spread))
+
+    def change(self, error: float) -> Change:
+        """The change, by the interval that leaves out the true one with that chance."""
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.freedom, 1 - error / 2)) * self.spread
+        low, high = self.middle - half, self.middle + half
+        power = float(stdtrit(self.freedom, POWER)) * self.spread
+        return Change(
+            word=_word(self.middle, low, high),
+            ratio=_ratio(self.middle),
+            low=_ratio(low),
+            high=_ratio(high),
+            processes=self.processes,
+            detectable=_ratio(power + max(LEAST_EFFECT, half)) - 1,
+            error=error,
+        )
+
+
+def paired(effects: Sequence[float]) -> Estimate:
+    """From log ratios of processes that held both cells."""
+    count = len(effects)
+    return Estimate(fmean(effects), stdev(effects) / sqrt(count), count - 1, count)
+
+
+def unpaired(base: Sequence[float], head: Sequence[float], least: float = 0.0) -> Estimate:
+    """Of head over base, from log times of processes that held one of them each (Welch 1947).
+
+    ValueError for fewer than 2 a side. `least` is how far one log time is uncertain by itself:
+    equal times of a coarse clock are not exact.
+    """
+    if min(len(base), len(head)) < 2:
+        raise ValueError("comparing two sides needs two or more processes of each")
+    parts = [max(variance(side), least**2) / len(side) for side in (base, head)]
+    whole, middle = sum(parts), fmean(head) - fmean(base)
+    shares = (part**2 / (len(s) - 1) for part, s in zip(parts, (base, head), strict=True))
+    count = len(base) + len(head)
+    freedom = whole**2 / sum(shares) if whole else count - 2
+    return Estimate(middle, sqrt(whole), freedom, count)
+
+
 def change(effects: Sequence[float], among: int = 1) -> Change:
     """The change that 2 or more processes' log ratios show, as one of `among` judged together.
 
     ValueError for fewer than 2.
     """
-    from scipy.special import stdtrit
-
-    count = len(effects)
-    if count < 2:
+    if len(effects) < 2:
         raise ValueError("judging a change needs two or more processes")
-    middle = fmean(effects)
-    spread = stdev(effects) / sqrt(count)
-    quantile = float(stdtrit(count - 1, 1 - ERROR / len(LOOKS) / among / 2))
-    low, high = middle - quantile * spread, middle + quantile * spread
-    power = float(stdtrit(count - 1, POWER))
-    least = power * spread + max(LEAST_EFFECT, quantile * spread)
-    return Change(
-        word=_word(middle, low, high),
-        ratio=_ratio(middle),
-        low=_ratio(low),
-        high=_ratio(high),
-        processes=count,
-        detectable=_ratio(least) - 1,
-        error=ERROR,
-    )
+    found = paired(effects).change(ERROR / len(LOOKS) / among)
+    return replace(found, error=ERROR)
 
 
 def _ratio(log_ratio: float) -> float:

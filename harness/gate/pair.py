@@ -1,0 +1,219 @@
+"""One measurement that stands in both files: what forbids a ratio, and what follows from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+from statistics import fmean
+
+from msgspec.structs import replace
+
+from pagebench.harness.gate.differing import (
+    causes_of,
+    differing,
+    not_comparable,
+    same_code,
+    sorted_by,
+    work_changed,
+)
+from pagebench.harness.gate.outcome import (
+    BASE,
+    HEAD,
+    MOVED,
+    Differs,
+    Disturbed,
+    FewProcesses,
+    GateCaveat,
+    InBoth,
+    Key,
+    Mixed,
+    ModesPart,
+    NotInCycles,
+    Row,
+    Wide,
+)
+from pagebench.harness.gate.sides import Side, levels, without_copies
+from pagebench.harness.gate.times import (
+    LEAST_PROCESSES,
+    Decided,
+    Tested,
+    decided,
+    processes_needed,
+)
+from pagebench.harness.records.caveats import Differing, ShortCall, Throttled, clock_moved
+
+SHORT_FLOORS = 10  # a call that lasts fewer is mostly floor: its ratio is diluted
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides of a measurement. `head` lacks processes that are copies of the base's."""
+
+    key: Key
+    base: Side
+    whole_head: Side
+
+    @cached_property
+    def head(self) -> Side:
+        return without_copies(self.whole_head, self.base)
+
+    @property
+    def copies(self) -> int:
+        return len(self.whole_head.processes) - len(self.head.processes)
+
+    @property
+    def sides(self) -> tuple[tuple[str, Side], ...]:
+        return (BASE, self.base), (HEAD, self.head)
+
+    # --- The discrete layer ---
+
+    @cached_property
+    def _found(self) -> tuple[Differs, ...]:
+        return differing(self.base, self.head)
+
+    @cached_property
+    def same_code(self) -> bool | None:
+        return same_code(self.key, self.base.first, self.head.first, self._found)
+
+    @cached_property
+    def differs(self) -> tuple[Differs, ...]:
+        return sorted_by(self._found, self.same_code)
+
+    # --- What forbids a ratio ---
+
+    def without_ratio(self) -> Row | None:
+        """The row where the two sides have no ratio; None where they have one."""
+        base, head = self.base, self.head
+        if base.withdrawn or not base.processes:
+            return self._row("UNCLEAR", caveats=_ended(base))
+        if head.withdrawn or not self.whole_head.processes:
+            return self._row("FAILED", caveats=_ended(head))
+        if not head.processes:
+            return self._row("SAME", same_code=True, caveats=(InBoth(self.copies, all=True),))
+        if apart := not_comparable(base.first, head.first):
+            return self._row("REFUSED", differs=apart)
+        mixed = tuple(_mixed(name, side) for name, side in self.sides if side.mixed)
+        return self._row("UNCLEAR", caveats=mixed) if mixed else None
+
+    def unjudged(self) -> Row | None:
+        """The row where there is a ratio that cannot be judged; None where it can."""
+        few = self._few()
+        reasons = (*([few] if few else []), *self._disturbed())
+        if not reasons:
+            return None
+        ratio = exp(fmean(levels(self.head.processes)) - fmean(levels(self.base.processes)))
+        return self._discrete("UNCLEAR", ratio=ratio, caveats=(*reasons, *self._caveats()))
+
+    def _few(self) -> FewProcesses | None:
+        base, head = len(self.base.processes), len(self.head.processes)
+        is_few = min(base, head) < LEAST_PROCESSES
+        return FewProcesses(base, head, LEAST_PROCESSES) if is_few else None
+
+    def _disturbed(self) -> Iterator[Disturbed]:
+        """What was seen on one side alone."""
+        for what, seen in (("throttled", _throttled), ("others on the GPU", _others)):
+            sides = [name for name, side in self.sides if seen(side)]
+            if len(sides) == 1:
+                yield Disturbed(what, sides[0])
+
+    # --- What a ratio says ---
+
+    def row(self, found: Tested, error: float) -> Row:
+        """The row of what was tested, at that error."""
+        word = decided(found, error)
+        status = self._status(found, word)
+        apart = () if status != "UNCLEAR" else (self._why(found, word, error),)
+        causes = causes_of(self.differs, self.same_code, clock=_is_clock(word))
+        return self._discrete(
+            status,
+            time=word.time,
+            ratio=word.time.ratio,
+            modes=word.modes,
+            causes=causes if status in MOVED else (),
+            caveats=(*apart, *self._caveats()),
+        )
+
+    def _status(self, found: Tested, word: Decided) -> str:
+        if word.word == "changed":
+            up_or_down = "SLOWER" if word.time.ratio > 1 else "FASTER"
+            return "UNCLEAR" if _only_clock(word) else up_or_down
+        return {"same": "SAME", "shared": "SHARE", "unclear": "UNCLEAR"}[word.word]
+
+    def _why(self, found: Tested, word: Decided, error: float) -> GateCaveat:
+        """Why what was tested is unclear."""
+        if word.word == "changed" and word.cycles:
+            return NotInCycles(self.base.mhz or 0, self.head.mhz or 0, word.cycles)
+        if word.modes and "changed" in {each.word for each in word.modes}:
+            return ModesPart(*word.modes)
+        return Wide(processes_needed(found, error))
+
+    # --- Rows ---
+
+    def _discrete(self, status: str, **fields: object) -> Row:
+        """A row with all that differs."""
+        work = work_changed(self.base, self.head)
+        told = {"same_code": self.same_code, "differs": self.differs, "work": work}
+        return self._row(status, **told, **fields)
+
+    def _row(self, status: str, **fields: object) -> Row:
+        head = self.head if self.head.processes else self.whole_head
+        row = Row(key=self.key, status=status, base=self.base.times, head=head.times)
+        return replace(row, **fields)
+
+    def _caveats(self) -> Iterator[GateCaveat]:
+        """What a reader of a ratio must know."""
+        yield from (each for _, side in self.sides for each in side.ended)
+        if self.copies:
+            yield InBoth(self.copies)
+        processes = [each for _, side in self.sides for each in side.processes]
+        floors = min(exp(each.level) / each.floor_us for each in processes if each.floor_us)
+        if floors < SHORT_FLOORS:
+            yield ShortCall(round(floors, 1))
+        if all(_throttled(side) for _, side in self.sides):
+            yield Throttled(tuple(sorted({why for each in processes for why in each.throttle})))
+        if moved := clock_moved([round(each.mhz) for each in processes if each.mhz]):
+            yield moved
+
+
+def _ended(side: Side) -> tuple[GateCaveat, ...]:
+    return (side.withdrawn,) if side.withdrawn else side.ended[:1]
+
+
+def _mixed(name: str, side: Side) -> Mixed:
+    return Mixed(name, tuple(Differing(d.field, d.one, d.other) for d in side.mixed))
+
+
+def _throttled(side: Side) -> bool:
+    return any(each.throttle for each in side.processes)
+
+
+def _others(side: Side) -> bool:
+    return any(each.others for each in side.processes)
+
+
+def _only_clock(word: Decided) -> bool:
+    """Whether a time that moved did not move in cycles, or the other way."""
+    cycles = word.cycles
+    if cycles is None or cycles.word == "unclear":
+        return False
+    return cycles.word == "same" or (cycles.ratio > 1) != (word.time.ratio > 1)
+
+
+def _is_clock(word: Decided) -> bool:
+    """Whether the clock may have moved the time: in cycles it is not shown to have moved."""
+    return word.cycles is not None and word.cycles.word != "changed"
+
+
+def tested_pairs(pairs: Sequence[Pair]) -> tuple[list[Row], list[Pair]]:
+    """Rows of pairs that cannot be tested, and the pairs that can."""
+    rows: list[Row] = []
+    left: list[Pair] = []
+    for pair in pairs:
+        row = pair.without_ratio() or pair.unjudged()
+        if row:
+            rows.append(row)
+        else:
+            left.append(pair)
+    return rows, left
