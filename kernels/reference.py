@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,22 +21,26 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # float32 [q_heads, head
     softmax(q k^T / sqrt(head_dim)) v in fp32; consecutive query heads share a KV head (arXiv
     2305.13245).
     """
-    return attend_each(q[None], k, v, [len(k)])[0]
+    return attend_each(q[None, None], k.float()[None], v.float()[None])[0, 0]
 
 
 def attend_each(
-    q: Tensor, k: Tensor, v: Tensor, ends: Sequence[int]
-) -> Tensor:  # float32 [queries, q_heads, head_dim]
-    """The same of several queries at once, q [queries, q_heads, head_dim]: query i sees the tokens
-    before `ends[i]`."""
+    q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None
+) -> Tensor:  # float32 [requests, queries, q_heads, head_dim]
+    """The same of several requests and queries at once, in fp32: q [requests, queries, q_heads,
+    head_dim], k and v [requests, length, kv_heads, head_dim].
+
+    Query i of request r sees the tokens before ends[r, i], int64 [requests, queries], or all.
+    """
     import torch
 
-    kv_heads, head_dim = k.shape[1], k.shape[2]
-    grouped = q.float().view(len(q), kv_heads, -1, head_dim)
-    scores = torch.einsum("qhgd,lhd->qhgl", grouped, k.float()) * head_dim**-0.5
-    for row, end in zip(scores, ends, strict=True):
-        row[..., end:] = float("-inf")
-    out = torch.einsum("qhgl,lhd->qhgd", scores.softmax(-1), v.float())
+    kv_heads, head_dim = k.shape[2], k.shape[3]
+    grouped = q.float().view(*q.shape[:2], kv_heads, -1, head_dim)
+    scores = torch.einsum("rqhgd,rlhd->rhqgl", grouped, k).mul_(head_dim**-0.5)
+    if ends is not None:
+        unseen = torch.arange(k.shape[1], device=k.device) >= ends[..., None]
+        scores.masked_fill_(unseen[:, None, :, None, :], float("-inf"))
+    out = torch.einsum("rhqgl,rlhd->rqhgd", scores.softmax(-1), v)
     return out.reshape(q.shape)
 
 

@@ -7,7 +7,7 @@ returns a request's keys and values without the page table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any
@@ -95,24 +95,36 @@ def request_kv(
     table: PageTable, request: int, device: Any
 ) -> tuple[Tensor, Tensor]:  # kv dtype [length, kv_heads, head_dim] each
     """Keys and values of one request in logical order, computed without the page table."""
+    k, v = contexts(table, [request], device)
+    return k[0], v[0]
+
+
+def contexts(
+    table: PageTable, requests: Sequence[int], device: Any
+) -> tuple[Tensor, Tensor]:  # kv dtype [requests, longest, kv_heads, head_dim] each
+    """The same of several requests. After the end of a shorter one stand finite values that are
+    nobody's."""
     import torch
 
     shape, shared = table.shape, table.streams.shared_tokens
-    position = torch.arange(int(table.lengths[request]), device=device)
-    keys = torch.where(position < shared, position, (request + 1) * TOKEN_KEYS + position - shared)
+    longest = int(table.lengths[list(requests)].max())
+    position = torch.arange(longest, device=device)
+    own = (torch.tensor(requests, device=device)[:, None] + 1) * TOKEN_KEYS + position - shared
+    keys = torch.where(position < shared, position, own).view(-1)
+    dims = (len(requests), longest, shape.kv_heads, shape.head_dim)
     k, v = (
-        _values(keys, shape.kv_heads, shape.head_dim, shape.seed, stream).to(
-            torch_dtype(shape.dtype)
-        )
+        _values(keys, shape.kv_heads, shape.head_dim, shape.seed, stream)
+        .to(torch_dtype(shape.dtype))
+        .view(dims)
         for stream in (K_STREAM, V_STREAM)
     )
     return k, v
 
 
-def token_rows(
-    table: PageTable, stream: int, tokens: tuple[np.ndarray, np.ndarray, np.ndarray]
-) -> Tensor:  # kv dtype [n, head_dim]
-    """K or V (by its stream) of `tokens`: request, position and KV head, int64 [n] each.
+def token_kv(
+    table: PageTable, tokens: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> tuple[Tensor, Tensor]:  # kv dtype [n, head_dim] each
+    """K and V of `tokens`: request, position and KV head, int64 [n] each.
 
     Computed without the page table, and only for the heads asked for.
     """
@@ -121,14 +133,17 @@ def token_rows(
     shape, shared, device = table.shape, table.streams.shared_tokens, table.pages.device
     request, position, head = tokens
     keys = np.where(position < shared, position, (request + 1) * TOKEN_KEYS + position - shared)
-    element = torch.from_numpy(head * shape.head_dim).to(device)[:, None] + torch.arange(
-        shape.head_dim, device=device
-    )
     words = -(-shape.kv_heads * shape.head_dim // 4)
-    counters = torch.from_numpy(keys).to(device)[:, None] * words + element // 4
-    bits = (hash_torch(shape.seed, stream, counters) >> (16 * (element % 4))) & 0xFFFF
-    lanes = torch.where(bits >= 2**15, bits - 2**16, bits)  # int16, as `_values` views them
-    return _scaled(lanes.to(torch.float32)).to(torch_dtype(shape.dtype))
+    begin = torch.from_numpy(np.stack((keys * words, head * shape.head_dim))).to(device)
+    element = begin[1][:, None] + torch.arange(shape.head_dim, device=device)
+    counters, shift = begin[0][:, None] + element // 4, 16 * (element % 4)
+
+    def rows(stream: int) -> Tensor:
+        bits = (hash_torch(shape.seed, stream, counters) >> shift) & 0xFFFF
+        lanes = torch.where(bits >= 2**15, bits - 2**16, bits)  # int16, as `_values` views them
+        return _scaled(lanes.to(torch.float32)).to(torch_dtype(shape.dtype))
+
+    return rows(K_STREAM), rows(V_STREAM)
 
 
 def pool_bytes(shape: Shape, pool_pages: int) -> int:

@@ -11,7 +11,7 @@ from pagebench.harness.records.oracle import FOUND, Oracle, OracleRun
 from pagebench.harness.records.timing import Timing
 from pagebench.harness.timing.options import Options
 from pagebench.harness.workers.worker import Pool
-from pagebench.kernels.probes.faulty import FAULTY_PREFIX, PLANTED
+from pagebench.kernels.probes.faulty import FAULTY_PREFIX, ON_STREAMS, PLANTED
 from pagebench.kernels.registry import is_shipped
 
 SMALL = "distinct_p16_b3_l1013_h8x4_d64"
@@ -52,12 +52,14 @@ class Trial:
 
 
 def planted(device_kind: str) -> tuple[Trial, ...]:
-    """The kernels that are wrong on purpose and the innocent ones; on a GPU in a large pool too."""
-    large = IN_LARGE if device_kind == "cuda" else ()
+    """The kernels that are wrong on purpose and the innocent ones; on a GPU also in a large pool,
+    and on streams of their own."""
+    large, streams = (IN_LARGE, tuple(ON_STREAMS)) if device_kind == "cuda" else ((), ())
     cells = [
         *(f"{name}_{shape}" for name in PLANTED for shape in _shapes(name)),
         *(f"{FAULTY_PREFIX}{name}_{shape}" for shape in LONGER for name in LITTLE),
         *(f"{name}_{LARGE}" for name in large),
+        *(f"{name}_{SMALL}" for name in streams),
     ]
     return tuple(trial(Cell.parse(name)) for name in cells)
 

@@ -32,10 +32,14 @@ def device_bytes(shape: Shape, pages: int, workspace: int, kind: str, boundary: 
     tables = 40 * (entries + pages)  # int64 temporaries while the table is built and checked
     if boundary == "plan":
         return tables + workspace
-    per_token = ORACLE_BYTES * shape.kv_heads * shape.head_dim + SCORE_BYTES * shape.q_heads
-    oracle = shape.kv_len * per_token
+    oracle = shape.kv_len * oracle_bytes(shape)
     pool = pages * shape.page_size * shape.token_kv_bytes
     return pool + tables + max(FILL_BYTES[kind], oracle, workspace)
+
+
+def oracle_bytes(shape: Shape) -> int:
+    """Scratch bytes that the oracle takes for a token."""
+    return ORACLE_BYTES * shape.kv_heads * shape.head_dim + SCORE_BYTES * shape.q_heads
 
 
 def refuse_size(cell: Cell, adapter: Adapter, device: Device, boundary: str) -> Refusal | None:

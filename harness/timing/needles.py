@@ -7,14 +7,15 @@ this stays GAP below: all other tokens together then weigh less than the output'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagebench.layouts.counter_hash import hash_numpy
-from pagebench.layouts.tensors import K_STREAM, V_STREAM, Batch, token_rows, torch_dtype
+from pagebench.layouts.shape import Shape
+from pagebench.layouts.tensors import Batch, token_kv, torch_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,66 +30,86 @@ EDGES = ("last", "first", "page end", "page begin", "split end", "split begin", 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Aim:
+    """A token for each head: owning request and position, int64 [batch, q_heads].
+
+    Each request has so many `tokens` to tell it from, int64 [batch]. The score is so many `times` a
+    needle's; below 0 the queries point away from the keys. Where `use` is false nothing is asked.
+    """
+
+    owner: np.ndarray
+    position: np.ndarray
+    tokens: np.ndarray
+    times: float = 1.0
+    use: np.ndarray | None = None  # bool [batch, q_heads]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Needles:
     """A query for each head, and the value that it must find, or must not.
 
     `sure` is false where the key is too short to stand out, so that nothing follows.
     """
 
-    q: Tensor  # q_dtype [rounds x batch, q_heads, head_dim]
-    value: Tensor  # float32 [rounds x batch, q_heads, head_dim]
-    sure: Tensor  # bool [rounds x batch, q_heads]
-
-    def rounds(self, batch: int) -> Iterator[Needles]:
-        """Those of each round."""
-        for first in range(0, len(self.q), batch):
-            at = slice(first, first + batch)
-            yield Needles(self.q[at], self.value[at], self.sure[at])
+    aim: Aim
+    q: Tensor  # q_dtype [batch, q_heads, head_dim]
+    value: Tensor  # float32 [batch, q_heads, head_dim]
+    sure: Tensor  # bool [batch, q_heads]
 
 
-def aim(batch: Batch, owner: np.ndarray, position: np.ndarray, times: float = 1.0) -> Needles:
-    """Needles at tokens: owning request and position, int64 [rounds x batch, q_heads].
+def make_needles(batch: Batch, aims: Sequence[Aim]) -> Iterator[Needles]:
+    """The needles of each aim in turn; made many at a time, since each step on a device costs its
+    launch."""
+    together = max(1, ROWS // (batch.shape.batch * batch.shape.q_heads))
+    for first in range(0, len(aims), together):
+        yield from _made(batch, aims[first : first + together])
 
-    The score is so many `times` a needle's; below 0 the queries point away from the keys.
-    """
+
+def _made(batch: Batch, aims: Sequence[Aim]) -> Iterator[Needles]:
     import torch
 
     shape = batch.shape
-    head = np.broadcast_to(np.arange(shape.q_heads) // shape.group, owner.shape)
-    tokens = tuple(each.reshape(-1) for each in (owner, position, head))
-    others = np.repeat(np.resize(batch.table.lengths, len(owner)), shape.q_heads)
-    parts = [
-        _aimed(batch, (tokens[0][at], tokens[1][at], tokens[2][at]), others[at], times)
-        for at in _slices(len(others))
-    ]
+    parts = [_aimed(batch, *each) for each in _slices(_flat(shape, aims))]
     q, value, sure = (torch.cat(each) for each in zip(*parts, strict=True))
-    dims = (len(owner), shape.q_heads, shape.head_dim)
-    return Needles(q.view(dims), value.view(dims), sure.view(dims[:2]))
+    dims = (len(aims), shape.batch, shape.q_heads, shape.head_dim)
+    made = zip(aims, q.view(dims), value.view(dims), sure.view(dims[:3]), strict=True)
+    return (Needles(*each) for each in made)
 
 
-def _slices(count: int) -> Iterator[slice]:
-    return (slice(first, first + ROWS) for first in range(0, count, ROWS))
+def _flat(shape: Shape, aims: Sequence[Aim]) -> tuple[np.ndarray, np.ndarray]:
+    """Request, position, KV head and use, int64 [4, n]; tokens and times, float64 [2, n]."""
+    dims = (shape.batch, shape.q_heads)
+    head = np.broadcast_to(np.arange(shape.q_heads) // shape.group, dims)
+    whole, real = [], []
+    for aim in aims:
+        use = np.ones(dims, bool) if aim.use is None else aim.use
+        position = np.where(use, aim.position, 0)
+        whole.append(np.stack((aim.owner, position, head, use)).reshape(4, -1))
+        tokens = np.broadcast_to(aim.tokens[:, None], dims)
+        real.append(np.stack((tokens, np.full(dims, aim.times))).reshape(2, -1))
+    return np.concatenate(whole, 1), np.concatenate(real, 1)
 
 
-def _aimed(
-    batch: Batch,
-    tokens: tuple[np.ndarray, np.ndarray, np.ndarray],
-    others: np.ndarray,
-    times: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _slices(flat: tuple[np.ndarray, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    whole, real = flat
+    for first in range(0, whole.shape[1], ROWS):
+        yield whole[:, first : first + ROWS], real[:, first : first + ROWS]
+
+
+def _aimed(batch: Batch, whole: np.ndarray, real: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
     import torch
 
-    shape = batch.shape
-    key = token_rows(batch.table, K_STREAM, tokens).float()
-    value = token_rows(batch.table, V_STREAM, tokens).float()
+    request, position, head, use = whole
+    key, value = (each.float() for each in token_kv(batch.table, (request, position, head)))
     norm = key.norm(dim=1)
-    largest = torch.from_numpy(np.sqrt(2 * np.log(np.maximum(others, 1)))).to(norm) + SPARE
+    largest = np.sqrt(2 * np.log(np.maximum(real[0], 1))) + SPARE
+    largest, times, asked = torch.from_numpy(np.stack((largest, real[1], use))).to(norm)
     room = 1 - largest / norm
     score = (GAP / room.clamp(min=1e-3)).clamp(min=LEAST_SCORE)
-    sure = (room > 0) & (score <= MOST_SCORE)
-    scale = times * score.clamp(max=MOST_SCORE) * shape.head_dim**0.5 / norm**2
+    sure = (room > 0) & (score <= MOST_SCORE) & (asked > 0)
+    scale = times * score.clamp(max=MOST_SCORE) * batch.shape.head_dim**0.5 / norm**2
     q = (key * scale[:, None]).clamp(-LARGEST, LARGEST)
-    return q.to(torch_dtype(shape.q_dtype)), value, sure
+    return q.to(torch_dtype(batch.shape.q_dtype)), value, sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,39 +124,53 @@ class Targets:
         """Rounds after which every KV head was aimed at every edge, at least four."""
         return max(4, -(-len(EDGES) // self.batch.shape.group))
 
-    def own(self, number: int, *, edges: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Owner and position, int64 [batch, q_heads], of round `number`.
+    def own(self, number: int, *, edges: bool) -> Aim:
+        """At each request's own tokens, in round `number`.
 
         Query heads of a KV head take the edges one after the other over the rounds, then random
         tokens; without `edges` all are random.
         """
-        shape = self.batch.shape
-        position = self._random(number)
-        for head in range(shape.q_heads if edges else 0):
-            kind = number * shape.group + head % shape.group
-            if kind < len(EDGES):
-                position[:, head] = self._edge(EDGES[kind], position[:, head])
-        return self._owners(0), position
+        group, position = self.batch.shape.group, self._random(number)
+        kinds = EDGES[number * group : (number + 1) * group] if edges else ()
+        for first, kind in enumerate(kinds):
+            heads = slice(first, None, group)
+            position[:, heads] = self._edge(kind, position[:, heads])
+        return Aim(self._owners, position, self._lengths)
 
-    def others(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Owner, position and use, [batch, q_heads]: tokens that another request owns alone.
+    def only(self, times: float) -> Aim:
+        """At the only token of each request, which needs `times` a needle's score to differ."""
+        return Aim(self._owners, 0 * self._owners, np.ones_like(self._lengths), times)
+
+    def beyond(self, whole: Batch) -> Aim:
+        """At the token after the end of each request, where it has one in the `whole` batch."""
+        after = 0 * self._owners + self._lengths[:, None]
+        exists = after < whole.table.lengths[:, None]
+        return Aim(self._owners, after, self._lengths, use=exists)
+
+    def others(self, number: int) -> Aim:
+        """At tokens that another request owns alone.
 
         Even heads aim at the next request's first one, odd heads at a random one of any other.
         """
-        shape, lengths = self.batch.shape, self.batch.table.lengths
+        shape, lengths = self.batch.shape, self._lengths
         shared = self.batch.table.streams.shared_tokens
         draws = self._draws(number)
         any_other = 1 + (draws >> np.uint64(32)).astype(np.int64) % max(1, shape.batch - 1)
         even = np.arange(shape.q_heads) % 2 == 0
-        owner = (self._owners(0) + np.where(even, 1, any_other)) % shape.batch
+        owner = (self._owners + np.where(even, 1, any_other)) % shape.batch
         own = lengths[owner] - shared
         within = np.where(even, 0, draws.astype(np.int64) % np.maximum(own, 1))
-        return owner, shared + within, (own > 0) & (owner != self._owners(0))
+        use = (own > 0) & (owner != self._owners)
+        return Aim(owner, shared + within, lengths, use=use)
 
-    def _owners(self, shift: int) -> np.ndarray:
+    @property
+    def _lengths(self) -> np.ndarray:
+        return self.batch.table.lengths
+
+    @property
+    def _owners(self) -> np.ndarray:
         shape = self.batch.shape
-        every = (np.arange(shape.batch) + shift) % shape.batch
-        return np.repeat(every[:, None], shape.q_heads, axis=1)
+        return np.repeat(np.arange(shape.batch)[:, None], shape.q_heads, axis=1)
 
     def _draws(self, number: int) -> np.ndarray:  # uint64 [batch, q_heads], below 2^62
         shape = self.batch.shape
@@ -146,11 +181,11 @@ class Targets:
 
     def _random(self, number: int) -> np.ndarray:
         drawn = self._draws(number).astype(np.int64)
-        within: np.ndarray = drawn % self.batch.table.lengths[:, None]
+        within: np.ndarray = drawn % self._lengths[:, None]
         return within
 
-    def _edge(self, kind: str, drawn: np.ndarray) -> np.ndarray:  # int64 [batch]
-        lengths, page = self.batch.table.lengths, self.batch.shape.page_size
+    def _edge(self, kind: str, drawn: np.ndarray) -> np.ndarray:  # int64, as `drawn`
+        lengths, page = self._lengths[:, None], self.batch.shape.page_size
         last_page = (lengths - 1) // page * page
         chunk = -(-lengths // self.splits)
         split = np.maximum(drawn // chunk, 1) * chunk if self.splits > 1 else drawn
@@ -162,11 +197,11 @@ class Targets:
             "split end": split - 1,
             "split begin": split,
         }
-        at = found[kind] if kind in found else self._extreme(kind == "highest")
+        at = found[kind] if kind in found else self._extreme(kind == "highest")[:, None]
         within: np.ndarray = np.clip(at, 0, lengths - 1)
         return within
 
-    def _extreme(self, highest: bool) -> np.ndarray:
+    def _extreme(self, highest: bool) -> np.ndarray:  # int64 [batch]
         """Position in each request of its token in the pool's lowest or highest slot."""
         table, page = self.batch.table, self.batch.shape.page_size
         unused = table.pages == table.poison_page

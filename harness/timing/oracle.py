@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagebench.harness.timing.memory import FILL_BYTES, oracle_bytes
 from pagebench.kernels.reference import attend_each
 from pagebench.layouts.counter_hash import hash_numpy
-from pagebench.layouts.tensors import Batch, request_kv
+from pagebench.layouts.tensors import Batch, contexts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKED_TOKENS = {"cuda": 2**20, "cpu": 2**16}  # tokens whose requests the oracle recomputes
+GROUP_BYTES = {kind: size // 2 for kind, size in FILL_BYTES.items()}  # requests worked out at once
 SHORTER_STREAM, DRAW_STREAM = 7, 11
 # A zero query weighs all tokens alike. A token counts as not read where its weight is off by
 # HALF_A_WEIGHT, and by DEVIATIONS of what rounding alone would show.
@@ -48,8 +50,8 @@ class Answers:
         self.every = torch.arange(self.batch.shape.batch, device=self.batch.device)
 
     def work_out(self, questions: Sequence[Question], zero: Tensor) -> str | None:
-        """Fill `expected` once, for all questions together: making a request's tokens takes longer
-        than all else.
+        """Fill `expected` once, for all questions together: making the tokens takes longer than
+        all else.
 
         `zero` is the call's answer to the question of that name; returns what is wrong with its
         weights.
@@ -58,31 +60,45 @@ class Answers:
 
         if self.expected:
             return None
-        rows: list[Tensor] = []
-        wrong, at_zero = None, [each.name for each in questions].index("zero")
-        asked = torch.stack([each.q for each in questions], 1)  # [batch, questions, q_heads, dim]
-        for at, request in enumerate(self.requests):
-            k, v = (each.float() for each in request_kv(self.batch.table, request, self._device))
-            rows.append(attend_each(asked[request], k, v, self._ends(questions, request)))
-            if wrong is None:
-                wrong = _misweighed(request, zero[at] - rows[-1][at_zero], v)
-        found = torch.stack(rows, 1).to(asked.dtype).float()
-        self.expected = {each.name: found[at] for at, each in enumerate(questions)}
-        return wrong
+        asked = torch.stack([each.q for each in questions], 1)[self.index]
+        ends = self._ends(questions)
+        found = torch.empty(asked.shape, device=asked.device)
+        at_zero = [each.name for each in questions].index("zero")
+        unread = Unread()
+        for rows in self._groups():
+            k, v = (_by_head(each) for each in self._contexts(rows))
+            found[rows] = attend_each(asked[rows], k, v, ends[rows])
+            unread.look(rows, zero[rows] - found[rows, at_zero], v, ends[rows, at_zero])
+        found = found.to(asked.dtype).float()
+        self.expected = {each.name: found[:, at] for at, each in enumerate(questions)}
+        return unread.reason(self.requests)
 
-    def _ends(self, questions: Sequence[Question], request: int) -> list[int]:
+    def _contexts(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        requests = [self.requests[row] for row in rows]
+        return contexts(self.batch.table, requests, self.batch.device)
+
+    def _ends(self, questions: Sequence[Question]) -> Tensor:  # int64 [requests, questions]
         """How many tokens each question asks of a request."""
+        import torch
+
         own = self.batch.table.lengths
-        return [int((own if each.lengths is None else each.lengths)[request]) for each in questions]
+        ends = [own if each.lengths is None else each.lengths for each in questions]
+        return torch.from_numpy(np.stack(ends, 1)[self.requests]).to(self.batch.device)
+
+    def _groups(self) -> Iterator[list[int]]:
+        """Compared requests that are worked out together: of like length, and not too many."""
+        lengths = self.batch.table.lengths[self.requests]
+        most = GROUP_BYTES[self.batch.device.type] // oracle_bytes(self.batch.shape)
+        order = np.argsort(-lengths, kind="stable")
+        while len(order):
+            count = max(1, int(most // lengths[order[0]]))
+            yield order[:count].tolist()
+            order = order[count:]
 
     def place(self, found: Tensor) -> str:
         """Where in errors [requests, q_heads] the largest is."""
         row, head = np.unravel_index(int(found.argmax()), found.shape)
         return f" of request {self.requests[int(row)]}, head {head},"
-
-    @property
-    def _device(self) -> object:
-        return self.batch.device
 
 
 def errors(out: Tensor, expected: Tensor, sure: Tensor | None = None) -> Tensor:
@@ -116,28 +132,68 @@ def borrowed(lengths: np.ndarray, compared: Sequence[int]) -> np.ndarray:  # int
     return found
 
 
-def _misweighed(request: int, difference: Tensor, v: Tensor) -> str | None:
-    """The token of a request whose weight under a zero query is off, found by its value.
+def _by_head(each: Tensor) -> Tensor:
+    """float32, each KV head's tokens in a row of memory: so are matrices multiplied as they lie."""
+    import torch
 
-    `difference` is output less answer, float32 [q_heads, dim]; `v` float32 [length, kv_heads, dim].
+    tokens = each.transpose(1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    return tokens.transpose(1, 2)
+
+
+@dataclass(slots=True)
+class Unread:
+    """The token whose weight under a zero query is off most, found by its value."""
+
+    _rows: list[int] = field(default_factory=list)
+    _worst: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # [rows]: by how much, where
+    _dims: list[tuple[int, ...]] = field(default_factory=list)  # of a row's weights
+
+    def look(self, rows: list[int], difference: Tensor, v: Tensor, lengths: Tensor) -> None:
+        """Keep the worst token of each of these requests, without waiting for the device."""
+        off = _misweighed(difference, v, lengths)
+        flat = off.flatten(1)
+        at = flat.abs().argmax(1, keepdim=True)
+        self._worst.append((flat.gather(1, at)[:, 0], at[:, 0]))
+        self._dims += [tuple(off.shape[1:])] * len(rows)
+        self._rows += rows
+
+    def reason(self, requests: Sequence[int]) -> str | None:
+        """What is wrong; None where each weight is within HALF_A_WEIGHT of its own."""
+        import torch
+
+        by, at = (torch.cat(each) for each in zip(*self._worst, strict=True))
+        worst = int(by.abs().argmax())
+        if abs(off := float(by[worst])) <= HALF_A_WEIGHT:
+            return None
+        head, token, group = np.unravel_index(int(at[worst]), self._dims[worst])
+        where = f"head {int(head) * self._dims[worst][2] + int(group)}"
+        request = requests[self._rows[worst]]
+        return f"token {token} of request {request} has {1 + off:.2g} of its weight in {where}"
+
+
+def _misweighed(
+    difference: Tensor, v: Tensor, lengths: Tensor
+) -> Tensor:  # float32 [requests, kv_heads, length, group]
+    """By how much the weight of each token is off, in weights; 0 where rounding explains it.
+
+    `difference` is output less answer, float32 [requests, q_heads, head_dim]; `v` float32
+    [requests, length, kv_heads, head_dim]; `lengths` int64 [requests].
     A token that is not read leaves -v / length there. Its projection on v is then -1 / length,
     while rounding leaves |difference| / (|v| sqrt(dim)), since values are independent.
     """
     import torch
 
-    length, kv_heads, dim = v.shape
-    grouped = difference.view(kv_heads, -1, dim)
-    size = v.norm(dim=2).clamp(min=1e-30)  # [length, kv_heads]
-    off = torch.einsum("hgd,lhd->lhg", grouped, v) * (length / size**2)[..., None]
-    noise = length * grouped.norm(dim=2) / (size[..., None] * dim**0.5)
-    off = off.masked_fill(off.abs() < DEVIATIONS * noise, 0.0)
-    worst = off.abs().max()
-    if float(worst) <= HALF_A_WEIGHT or length == 1:
-        return None
-    token, head, group = np.unravel_index(int(off.abs().argmax()), off.shape)
-    weight = 1 + float(off[token, head, group])
-    at = int(head) * grouped.shape[1] + int(group)
-    return f"token {token} of request {request} has {weight:.2g} of its weight in head {at}"
+    count, longest, kv_heads, dim = v.shape
+    grouped = difference.view(count, kv_heads, -1, dim)
+    size = v.norm(dim=3).clamp_(min=1e-30).transpose(1, 2)  # [requests, kv_heads, length]
+    each = lengths[:, None, None].float()
+    off = torch.einsum("rhgd,rlhd->rhlg", grouped, v) * (each / size**2)[..., None]
+    noise = grouped.norm(dim=3)[:, :, None] * (each / size)[..., None] / dim**0.5
+    off = off.masked_fill_(off.abs() < DEVIATIONS * noise, 0.0)
+    exists = torch.arange(longest, device=v.device) < lengths[:, None]
+    several = (lengths > 1)[:, None]
+    found: Tensor = off.masked_fill_(~(exists & several)[:, None, :, None], 0.0)
+    return found
 
 
 def drawn_requests(batch: Batch) -> list[int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOMENT_STREAM = 10
 MOMENTS = 1024  # then they repeat
 ONE_IN = 8  # samples in which the query is another, and ones that are compared
-STIRRED = 12  # elements of a head whose last bit counts the samples: the smallest, which move least
+STIRRED = 12  # elements of a head whose last bits count the samples
 
 
 @dataclass(slots=True)
@@ -29,8 +29,7 @@ class Watch:
     `queries` and the answers have the same names; `asked` is the query that stands in the batch.
     While it is timed no sample has a query that was asked before, so an answer that is remembered
     serves none: last bits of `asked` differ, which moves the answer by less than rounding does.
-    `standing` is what the batch holds then. `worst` is the largest error seen, a float32 scalar on
-    the device.
+    `worst` is the largest error seen, a float32 scalar on the device.
     """
 
     call: Call
@@ -40,17 +39,15 @@ class Watch:
     synchronise: Callable[[], None]
     asked: str = "random"
     worst: Tensor | None = None
-    standing: Tensor = field(init=False)
     _samples: int = field(init=False, default=0)
-    _stirs: int = field(init=False, default=0)
-    _counts: dict[str, Tensor] = field(init=False)  # int16, as the queries: the bit that each tells
+    _stirs: int = field(init=False, default=0)  # 0: the query stands as it is
+    _flips: Tensor = field(init=False)  # int16 [2^STIRRED, head_dim]: bits that each number turns
     _moments: np.ndarray = field(init=False)  # bool [moments, 2]
 
     def __post_init__(self) -> None:
         draws = hash_numpy(self.batch.shape.seed, MOMENT_STREAM, np.arange(2 * MOMENTS))
         self._moments = (draws % np.uint64(ONE_IN) == 0).reshape(MOMENTS, 2)
-        self._counts = {name: _counting(self.queries[name]) for name in ("random", "other")}
-        self.standing = self.queries[self.asked].clone()
+        self._flips = _flips(self.batch.shape.head_dim).to(self.batch.device)
 
     def forget_output(self) -> None:
         """Fill the output with infinity: what the call does not write stays infinite."""
@@ -59,22 +56,28 @@ class Watch:
 
     def put(self, name: str) -> None:
         """Make that query the batch's."""
-        self._stand(self.queries[name])
-        self.asked = name
+        self.asked, self._stirs = name, 0
+        self._stand()
 
-    def _stand(self, q: Tensor) -> None:
+    @property
+    def standing(self) -> Tensor:
+        """What the batch's query must be now."""
+        import torch
+
+        q = self.queries[self.asked]
+        return (q.view(torch.int16) ^ self._flips[self._stirs]).view(q.dtype)
+
+    def _stand(self) -> None:
+        import torch
+
         assert self.batch.q is not None
-        self.standing = q
-        self.batch.q.copy_(q)
+        q, stands = (each.view(torch.int16) for each in (self.queries[self.asked], self.batch.q))
+        torch.bitwise_xor(q, self._flips[self._stirs], out=stands)
 
     def _stir(self) -> None:
         """Make the batch's query one that was never asked, and whose answer is that of `asked`."""
-        import torch
-
-        self._stirs = self._stirs % (2**STIRRED - 1) + 1
-        q = self.queries[self.asked]
-        flips = (self._counts[self.asked] & self._stirs).ne(0).to(torch.int16)
-        self._stand((q.view(torch.int16) ^ flips).view(q.dtype))
+        self._stirs = self._stirs % (len(self._flips) - 1) + 1
+        self._stand()
 
     def prepared(self, prepare: Callable[[], object], l2: str) -> Callable[[], object]:
         """`prepare`, with the output forgotten and, at random moments, another query.
@@ -125,9 +128,12 @@ class Watch:
         return bool(self._moments[self._samples % MOMENTS, stream])
 
 
-def _counting(q: Tensor) -> Tensor:  # int16 [batch, q_heads, head_dim]
-    """A bit for each of a head's smallest elements, 0 for the others."""
+def _flips(head_dim: int) -> Tensor:  # int16 [2^STIRRED, head_dim]
+    """Row n turns the last bits of the elements, evenly spread, that are the binary digits of n."""
     import torch
 
-    rank = q.float().abs().argsort(-1).argsort(-1)
-    return torch.where(rank < STIRRED, 2 ** rank.clamp(max=STIRRED), 0).to(torch.int16)
+    flips = np.zeros((2**STIRRED, head_dim), np.int16)
+    numbers = np.arange(2**STIRRED)
+    for digit in range(STIRRED):
+        flips[:, digit * head_dim // STIRRED] ^= (numbers >> digit & 1).astype(np.int16)
+    return torch.from_numpy(flips)

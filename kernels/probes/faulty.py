@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pagebench.kernels.adapter import Call
+from pagebench.kernels.adapter import Adapter, Call
 from pagebench.kernels.device import Device
 from pagebench.kernels.probes import bugs, seen
 from pagebench.kernels.probes.seen import Bug, Seen
+from pagebench.kernels.probes.streams import on_streams
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.tensors import Batch
 
@@ -68,7 +69,7 @@ INNOCENT: dict[str, Bug] = {
 FAULTY_PREFIX, INNOCENT_PREFIX = "faulty", "innocent"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Planted:
     """A bug as an adapter: plain torch, one request after the other."""
 
@@ -131,10 +132,13 @@ def named(prefix: str, found: dict[str, Bug]) -> dict[str, Planted]:
 
 
 PLANTED = named(FAULTY_PREFIX, BUGS) | named(INNOCENT_PREFIX, INNOCENT)
+ON_STREAMS = on_streams(PLANTED["innocentplain"], FAULTY_PREFIX, INNOCENT_PREFIX)  # need a GPU
 
 
-def __getattr__(name: str) -> Planted:
+def __getattr__(name: str) -> Adapter:
     """The adapter of that name, as the registry asks for it."""
     if name in PLANTED:
         return PLANTED[name]
+    if name in ON_STREAMS:
+        return ON_STREAMS[name]
     raise AttributeError(name)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from fakes import ROOT
+from pagebench.harness.cell import Cell
+from pagebench.harness.progress import silent
 from pagebench.harness.records.timing import ALLOWED_SHARE, Block, Samples
+from pagebench.harness.timing.check import Checker
 from pagebench.harness.timing.clocks.sampling import NotEnclosed, Sample, refuse_late
 from pagebench.harness.timing.findings import NOTHING, Failure, failure_of
-from pagebench.harness.timing.measure import refuse_disagreement
+from pagebench.harness.timing.measure import measure_cell, refuse_disagreement
+from pagebench.harness.timing.options import Options
+from pagebench.harness.timing.session import Session
+from pagebench.kernels.adapter import Tolerance
+from pagebench.kernels.device import CPU, find_device
+from pagebench.kernels.probes.faulty import ON_STREAMS, PLANTED
+from pagebench.layouts.table import page_table
+from pagebench.layouts.tensors import Batch, materialise
 
 SAME_CALLS = Samples((31.0,) * 9, 1.5, (Block(0),), "samples", events_us=(32.0,) * 9,
                      events_floor_us=2.5)  # fmt: skip
@@ -71,3 +83,52 @@ def test_a_slow_host_now_and_then_refutes_nothing(late: tuple[float, ...]) -> No
 def test_clocks_that_do_not_ask_are_not_judged() -> None:
     refuse_late(after(None, None), after(None))
     refuse_late(after(900, 900, events_us=5.0), after(6, 6))  # cupti's span decides
+
+
+# --- The check reads what the call wrote in the order of its stream -------------------------------
+
+
+class Later:
+    """A planted kernel whose output is written when somebody waits for the device: a stream that
+    the call's does not wait for."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.call = PLANTED["innocentplain"].plan(batch, graph=False)
+        self._queued: list[Callable[[], object]] = []
+
+    def run(self) -> None:
+        self._queued.append(self.call.run)
+
+    def synchronise(self) -> None:
+        while self._queued:
+            self._queued.pop(0)()
+
+
+def test_an_output_that_only_waiting_for_the_device_completes_was_not_written() -> None:
+    """3acd176 waited for the whole device before it looked, so it found nothing wrong."""
+    cell = Cell.parse("innocentplain_distinct_p16_b2_l100_h4x2_d64")
+    batch = materialise(page_table(cell.shape, cell.streams, cell.placement, "cpu"), "page_table")
+    later = Later(batch)
+    right = Checker(batch, later.call, later.synchronise, Tolerance()).before()
+    assert right.failed is None
+    call = dataclasses.replace(later.call, run=later.run)
+    with pytest.raises(Failure, match="some of the output was not written") as refused:
+        Checker(batch, call, later.synchronise, Tolerance()).before()
+    assert refused.value.findings.check.failed == "written"
+
+
+@pytest.mark.parametrize("name", ON_STREAMS)
+def test_a_stream_needs_a_gpu(name: str) -> None:
+    shape = Cell.parse(f"{name}_distinct_p16_b3_l1013_h8x4_d64").shape
+    assert "needs an NVIDIA GPU" in str(ON_STREAMS[name].refuses(shape, CPU))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("clock", ["events", "graph", "cupti"])
+@pytest.mark.parametrize("name", ON_STREAMS)
+def test_work_on_another_stream_must_wait_and_be_waited_for(name: str, clock: str) -> None:
+    """3acd176 gave each of them a time by events. A captured graph keeps both waits or has none."""
+    session = Session(find_device("cuda"))
+    cell = Cell.parse(f"{name}_distinct_p16_b3_l1013_h8x4_d64")
+    record = measure_cell(cell, Options("run", clock, "cold", 0.05), session, silent)
+    assert record.status == ("measured" if name.startswith("innocent") else "wrong"), record.reason
