@@ -36,6 +36,7 @@ from pagebench.harness.records.oracle import Oracle
 from pagebench.harness.show.card import contrast, joined, joined_card, read_files
 from pagebench.harness.show.counters import CEILING_HEADINGS, ceiling_rows
 from pagebench.harness.show.machine import calibration_json, card_json, ceilings_json
+from pagebench.harness.show.neighbours import neighbours_of
 from pagebench.harness.show.sentences import calibration_lines
 from pagebench.harness.show.text import plain, plural
 from pagebench.harness.timing.options import default_options
@@ -88,6 +89,8 @@ def ceilings(out: Out = None, device: DeviceName = "auto", as_json: AsJson = Fal
         print_json([ceilings_json(found)])
         return
     put(plain(CEILING_HEADINGS, ceiling_rows(found)))
+    for note in neighbours_of(found.environment):
+        put(note)
     put(f"1 record in {path}")
 
 

@@ -121,10 +121,10 @@ def _print_grouped(timings: Sequence[Timing], repeats: bool, markdown: bool) -> 
 
 
 def _repeats(timings: Sequence[Timing]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    rows = grouped.repeats(timings)
+    headings, rows = grouped.repeats(timings)
     if not rows:
         raise UserError("no cell was measured in more than one process: use run --processes")
-    return grouped.REPEAT_HEADINGS, rows
+    return headings, rows
 
 
 def _print_markdown(

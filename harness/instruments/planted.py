@@ -11,6 +11,7 @@ from pagebench.harness.counting.trust import counted_and_trusted
 from pagebench.harness.environment import bandwidth_of
 from pagebench.harness.judging.verdict import groups_of, verdict_of
 from pagebench.harness.records import store
+from pagebench.harness.records.caveats import TimingCaveat
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.planted import Planted, PlantedLoads, PlantedWait, PlantedWord
 from pagebench.harness.records.select import Evidence, read_evidence
@@ -52,8 +53,13 @@ def planted_of(verdicts: Sequence[Verdict], evidence: Evidence) -> Planted:
     return Planted(
         rows=tuple(row for verdict in verdicts for row in _rows(verdict, evidence)),
         detectable=quiet.time.detectable if quiet.time else None,
+        caveats=tuple(dict.fromkeys(each for verdict in verdicts for each in _of_time(verdict))),
         environment=quiet.environment,
     )
+
+
+def _of_time(verdict: Verdict) -> list[TimingCaveat]:
+    return [each for each in verdict.caveats if isinstance(each, TimingCaveat)]
 
 
 def _rows(verdict: Verdict, evidence: Evidence) -> list[Row]:

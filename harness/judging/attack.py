@@ -94,6 +94,7 @@ def attack_of(how: str, groups: Sequence[Interleaved]) -> Attack:
         cells=_names(given),
         word=word_of(how, variants),
         variants=variants,
+        caveats=tuple(dict.fromkeys(each for group in groups for each in group.caveats)),
         environment=given.environment,
         kernel_sha=given.kernel_sha,
     )

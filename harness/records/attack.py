@@ -11,6 +11,7 @@ from pagebench.harness.records.base import (
     Upgrade,
     as_it_was,
 )
+from pagebench.harness.records.caveats import TimingCaveat
 from pagebench.harness.records.dose import Step
 from pagebench.harness.records.verdict import OLD_ERROR, Change
 
@@ -41,6 +42,7 @@ class Attack(Record, frozen=True, kw_only=True, tag="attack"):
     cells: tuple[CellName, CellName]
     word: str
     variants: tuple[Variant, ...]
+    caveats: tuple[TimingCaveat, ...] = ()  # of all variants
     kernel_sha: str | None = None  # of the content of --kernel's file
 
     def __post_init__(self) -> None:
@@ -71,5 +73,5 @@ def _variant(variant: Json) -> Json:
 
 UPGRADES = (
     Upgrade("no sentences; work and microseconds have names", _as_data),
-    Upgrade(IDENTITY + "; a kernel file's content", as_it_was),
+    Upgrade(IDENTITY + "; a kernel file's content; caveats", as_it_was),
 )

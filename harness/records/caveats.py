@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from pagebench.harness.environment import Environment
 from pagebench.harness.records.base import Part
 
 CLOCK_DRIFT = 0.02  # a larger relative change of the SM clock is reported
@@ -33,6 +34,14 @@ class OthersOnGpu(Part, frozen=True, tag_field="caveat", tag="others on the GPU"
     """Other processes seen on the GPU: the most at one time."""
 
     processes: int
+
+
+class HiddenProcesses(Part, frozen=True, tag_field="caveat", tag="hidden processes"):
+    """Who else used the GPU could not be seen, as in a container. The most bytes that were in use,
+    and how busy it was at most, before a process of ours used it; absent where not known."""
+
+    bytes_used_before: int | None = None
+    percent_busy_before: int | None = None
 
 
 class NoTime(Part, frozen=True, tag_field="caveat", tag="no time"):
@@ -108,7 +117,7 @@ class OppositeWays(Part, frozen=True, tag_field="caveat", tag="opposite ways"):
     predicted: bool
 
 
-TimingCaveat = LostProcess | Throttled | ClockMoved | OthersOnGpu | Apart
+TimingCaveat = LostProcess | Throttled | ClockMoved | OthersOnGpu | HiddenProcesses | Apart
 JudgingCaveat = (
     NoTime
     | ShortCall
@@ -127,3 +136,11 @@ def clock_moved(mhz: Sequence[int]) -> ClockMoved | None:
     if not mhz or max(mhz) - min(mhz) <= CLOCK_DRIFT * max(mhz):
         return None
     return ClockMoved(min(mhz), max(mhz))
+
+
+def hidden_processes(environments: Iterable[Environment]) -> HiddenProcesses | None:
+    """A caveat where in one of them other users of the GPU cannot be seen."""
+    hidden = [each for each in environments if each.processes_hidden]
+    used = [each.bytes_used_before for each in hidden if each.bytes_used_before is not None]
+    busy = [each.percent_busy_before for each in hidden if each.percent_busy_before is not None]
+    return HiddenProcesses(max(used, default=None), max(busy, default=None)) if hidden else None

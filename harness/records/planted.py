@@ -11,6 +11,7 @@ from pagebench.harness.records.base import (
     Upgrade,
     as_it_was,
 )
+from pagebench.harness.records.caveats import TimingCaveat
 
 
 class PlantedWord(Part, frozen=True, tag_field="instrument", tag="verdict"):
@@ -56,6 +57,7 @@ class Planted(Record, frozen=True, kw_only=True, tag="planted"):
 
     rows: tuple[PlantedWord | PlantedLoads | PlantedWait, ...]
     detectable: float | None = None
+    caveats: tuple[TimingCaveat, ...] = ()  # of the verdicts' times
 
     @property
     def found_all(self) -> bool:
@@ -83,5 +85,5 @@ def _row(row: Json) -> Json:
 
 UPGRADES = (
     Upgrade("instruments have names; what is right is computed when read", _tagged),
-    Upgrade(IDENTITY, as_it_was),
+    Upgrade(IDENTITY + "; caveats", as_it_was),
 )

@@ -8,6 +8,7 @@ from pagebench.harness.records.caveats import (
     Apart,
     Caveat,
     ClockMoved,
+    HiddenProcesses,
     JudgingCaveat,
     LostProcess,
     NoCounters,
@@ -42,8 +43,19 @@ def _of_timing(found: TimingCaveat) -> str:
             return f"SM clock moved {low} to {high} MHz"
         case OthersOnGpu(processes):
             return f"{plural(processes, 'other process', 'es')} on the GPU"
+        case HiddenProcesses():
+            return f"cannot see who else is on the GPU{_before(found)}"
         case Apart():
             return _apart(found)
+
+
+def _before(found: HiddenProcesses) -> str:
+    used, busy = found.bytes_used_before, found.percent_busy_before
+    told = [
+        *([] if used is None else [f"{used / 1e9:.1f} GB were in use"]),
+        *([] if busy is None else [f"it was {busy} % busy"]),
+    ]
+    return f": before, {' and '.join(told)}" if told else ""
 
 
 def _apart(found: Apart) -> str:

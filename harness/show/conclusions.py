@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.planted import Planted, PlantedWait
+from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.sentences import follows, instrument
 from pagebench.harness.show.text import fold, plain
 
@@ -52,4 +53,5 @@ def planted_table(planted: Planted) -> str:
     ]
     table = plain(("cell", "instrument", "planted", "found", "interval", "correct"), rows)
     least = planted.detectable
-    return f"{table}\ndetectable effect: {least:.2%}" if least else table
+    effect = [f"detectable effect: {least:.2%}"] if least else []
+    return "\n".join([table, *effect, *caveats(planted.caveats)])

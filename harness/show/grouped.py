@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pagebench.harness.records import identity
+from pagebench.harness.records.caveats import hidden_processes
 from pagebench.harness.records.timing import Samples, Timing
+from pagebench.harness.show.caveats import caveat
 from pagebench.harness.show.identities import own
 from pagebench.harness.show.timings import WIDE, bimodal
 from pagebench.harness.timing.stats import summarise
@@ -16,22 +18,40 @@ from pagebench.harness.timing.stats import summarise
 # --- By process -----------------------------------------------------------------------------------
 
 REPEAT_HEADINGS = ("cell", "clock, L2", "processes", "median us", "spread of medians", "modes")
+NOTE = "note"  # a last column, where there is something to say
 
 
-def repeats(timings: Iterable[Timing]) -> list[tuple[str, ...]]:
-    """Cells measured in several processes: their medians' spread, and modes over all samples."""
+def with_notes(
+    headings: Sequence[str], rows: Iterable[tuple[str, ...]], notes: Sequence[str]
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The table with a note at each row; as it is where there are none."""
+    if not any(notes):
+        return list(headings), list(rows)
+    noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
+    return [*headings, NOTE], noted
+
+
+def unseen(timings: Iterable[Timing]) -> str:
+    """That who else was on the GPU could not be seen, in one of the records."""
+    hidden = hidden_processes(timing.environment for timing in timings)
+    return caveat(hidden) if hidden else ""
+
+
+def repeats(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Headings and rows of cells measured in several processes: their medians' spread, and modes
+    over all samples."""
     found: dict[tuple[str, ...], list[Timing]] = defaultdict(list)
     for timing in timings:
         if timing.samples:
             found[timing.cell, timing.boundary, timing.clock, timing.l2].append(timing)
-    return [
-        _repeat(
-            (f"{key[0]}{_in_brackets(name)}", *key[1:]), [t.samples for t in alike if t.samples]
-        )
+    groups = [
+        ((f"{key[0]}{_in_brackets(name)}", *key[1:]), alike)
         for key, group in found.items()
         for name, alike in _alike(group)
         if len(alike) > 1
     ]
+    rows = [_repeat(key, _samples_of(alike)) for key, alike in groups]
+    return with_notes(REPEAT_HEADINGS, rows, [unseen(alike) for _, alike in groups])
 
 
 def _samples_of(timings: Iterable[Timing]) -> list[Samples]:
@@ -75,9 +95,11 @@ def pivot(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
     """One row per cell, boundary, L2 state and identity, one column per clock; events beside cupti
     spans."""
     rows: dict[tuple[str, ...], dict[str, Samples]] = {}
+    notes: dict[tuple[str, ...], str] = {}
     for apart, alike in _alike_by_cell(timings):
         for state, found in _by_state(alike).items():
-            rows[(f"{state[0]}{_in_brackets(apart)}", *state[1:])] = found
+            key = (f"{state[0]}{_in_brackets(apart)}", *state[1:])
+            rows[key], notes[key] = found, unseen(alike)
     clocks = sorted({clock for found in rows.values() for clock in found})
     compares = "cupti" in clocks
     headings = ["cell", *(f"{clock} us" for clock in clocks), *(GAP_HEADINGS if compares else ())]
@@ -89,7 +111,7 @@ def pivot(timings: Iterable[Timing]) -> tuple[list[str], list[tuple[str, ...]]]:
         )
         for state, found in rows.items()
     ]
-    return headings, table
+    return with_notes(headings, table, list(notes.values()))
 
 
 def _alike_by_cell(timings: Iterable[Timing]) -> list[tuple[str, list[Timing]]]:

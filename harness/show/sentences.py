@@ -206,7 +206,7 @@ WORK_NAMES = {"ldg": "global load (LDG)", "index_entries": "index entry"}
 
 def attack_lines(attack: Attack) -> list[str]:
     """The effect in each variant, and what it says about the mechanism."""
-    return [*map(_effect, attack.variants), *attack_ends(attack)]
+    return [*map(_effect, attack.variants), *attack_ends(attack), *caveats(attack.caveats)]
 
 
 def attack_ends(attack: Attack) -> list[str]:

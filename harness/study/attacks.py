@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagebench.harness.escape import shell
 from pagebench.harness.records.attack import Attack, Variant
 from pagebench.harness.show import sentences
+from pagebench.harness.show.caveats import caveats
 from pagebench.harness.study.read import Recorded, gpus_of
 from pagebench.harness.study.section import Section, Table, arrow, table_of
 
@@ -27,7 +28,8 @@ def attacks(recorded: Recorded) -> Section:
 
 
 def _attacked(attack: Attack) -> str:
-    said = (f"{text[0].upper()}{text[1:]}." for text in sentences.attack_ends(attack))
+    told = (*sentences.attack_ends(attack), *caveats(attack.caveats))
+    said = (f"{text[0].upper()}{text[1:]}." for text in told)
     return " ".join([f"{_what(attack)}: **{attack.word}**.", *said])
 
 

@@ -22,6 +22,7 @@ from pagebench.harness.records.caveats import (
     Throttled,
     TimingCaveat,
     clock_moved,
+    hidden_processes,
 )
 from pagebench.harness.records.rounds import Rounds
 from pagebench.harness.records.timing import FAILURES
@@ -144,12 +145,15 @@ class Interleaved:
     def caveats(self) -> tuple[TimingCaveat, ...]:
         """What a reader of the times must know."""
         throttle = sorted({reason for each in self.measured for reason in each.throttle})
-        others = max((each.environment.other_processes or 0 for each in self.measured), default=0)
+        seen = (each.environment.other_processes or 0 for each in self.measured)
+        beside = (s.other_processes or 0 for each in self.measured for s in each.sides)
+        others = max((*seen, *beside), default=0)
         found = (
             self.lost,
             Throttled(tuple(throttle)) if throttle else None,
             clock_moved([each.spin_mhz for each in self.measured if each.spin_mhz]),
             OthersOnGpu(others) if others else None,
+            hidden_processes(each.environment for each in self.measured),
             *self.apart,
         )
         return tuple(caveat for caveat in found if caveat)

@@ -110,7 +110,9 @@ class _Taken:
         return tuple(
             Side(
                 throttle=tuple(sorted({reason for each in sides for reason in each.throttle})),
-                other_processes=max((each.other_processes or 0 for each in sides), default=0),
+                other_processes=max(
+                    (n for each in sides if (n := each.other_processes) is not None), default=None
+                ),
             )
             for sides in by_cell
         )

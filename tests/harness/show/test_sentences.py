@@ -14,6 +14,7 @@ from pagebench.harness.records.caveats import (
     Caveat,
     ClockMoved,
     Differing,
+    HiddenProcesses,
     JudgingCaveat,
     LostProcess,
     NoCounters,
@@ -65,6 +66,10 @@ WORDS = {
     Apart("ceilings", (), (Differing("library torch", "2.9.0", "2.13.0"),)): (
         "the ceilings are not of the timed run: torch 2.9.0 and 2.13.0"
     ),
+    HiddenProcesses(): "cannot see who else is on the GPU",
+    HiddenProcesses(0, 5): (
+        "cannot see who else is on the GPU: before, 0.0 GB were in use and it was 5 % busy"
+    ),
     NothingRepeats(): "no counter repeated in both cells",
     WideInterval(): "the interval of the time ratio is too wide",
     OtherBinary(("symbol", "resources")): (
@@ -87,6 +92,8 @@ def test_every_caveat_has_words() -> None:
 
 # As schema 1 worded them, where it did so differently, without what it could not say.
 NEW = {
+    HiddenProcesses(),
+    HiddenProcesses(0, 5),
     NoCounters(("a", "b")),
     OneSided("throttled", ("a",)),
     OtherBinary(("module",), ("l1_requests",)),

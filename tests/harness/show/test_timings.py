@@ -315,17 +315,17 @@ def test_events_of_one_state_are_not_held_to_cupti_of_another() -> None:
 def test_repeats_show_the_spread_of_medians_over_processes() -> None:
     group = [record((median - 1, median, median + 1), process=n)
              for n, median in enumerate((100.0, 102.0, 101.0))]  # fmt: skip
-    assert repeats(group) == [(NAME, "events, cold", "3", "101.00", "1.98%", "unimodal")]
+    assert repeats(group)[1] == [(NAME, "events, cold", "3", "101.00", "1.98%", "unimodal")]
 
 
 def test_repeats_find_modes_that_no_single_process_shows() -> None:
     fast, slow = TWO_MODES[:31], TWO_MODES[31:]
-    (found,) = repeats([record(fast), record(slow, process=1)])
+    (found,) = repeats([record(fast), record(slow, process=1)])[1]
     assert found[2:] == ("2", "111.00", "17.12%", "bimodal: 101.5 and 120.5 us (26% slow)")
 
 
 def test_repeats_leave_out_what_was_measured_once_or_in_another_way() -> None:
-    assert repeats([record(), record(l2="warm"), record(clock="graph"), refused()]) == []
+    assert repeats([record(), record(l2="warm"), record(clock="graph"), refused()])[1] == []
 
 
 @pytest.mark.parametrize(
