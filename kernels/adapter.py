@@ -63,12 +63,15 @@ class Loads:
     """What a call loads, by its kernels' source; None where it is not known.
 
     `ldg` is the LDG of all its kernels and `decode_ldg` that of the first, in warp instructions.
-    `merge_bytes` is the bytes of split partials that a merge reads.
+    `merge_bytes` is the bytes of split partials that a merge reads. `grids` are the launches that
+    all this assumes, in thread blocks, one for each kernel in order: numbers hold for these alone.
+    Empty where none is assumed.
     """
 
     ldg: int | None = None
     decode_ldg: int | None = None
     merge_bytes: int | None = 0
+    grids: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ Installed packages add kernels through the entry-point group `pagebench.kernels`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
 from functools import cache
 from importlib import import_module
 from operator import index
@@ -104,11 +103,13 @@ def _counted(found: object) -> Loads:
     """Loads with each number an int of this platform's records. Errors say what is no such."""
     if not isinstance(found, Loads):
         raise TypeError(f"it returns {type(found).__name__}; return adapter.Loads")
-    counts = [count if count is None else index(count) for count in astuple(found)]
+    given = (found.ldg, found.decode_ldg, found.merge_bytes)
+    counts = [count if count is None else index(count) for count in given]
     for count in counts:
         if count is not None and not 0 <= count < 2**63:
             raise ValueError(f"it returns {count:.4g}; give None, 0 or more")
-    return Loads(*counts)
+    grids = tuple((index(x), index(y), index(z)) for x, y, z in found.grids)
+    return Loads(counts[0], counts[1], counts[2], grids)
 
 
 def is_kernel(name: str) -> bool:

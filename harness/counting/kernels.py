@@ -24,12 +24,14 @@ def counters_of(
     """
     calls = by_call(rows_of(rows, cell.name), how.launches)
     expect(calls, said.symbols)
+    kernels = tuple(map(kernel_of, calls))
+    grids = [kernel.grid for kernel in kernels]
     return Counters(
         cell=cell.name,
         axes=cell.axes(),
         resolved=said.resolved,
-        predicted=predict_counters(cell, said.resolved, environment, how),
-        kernels=tuple(map(kernel_of, calls)),
+        predicted=predict_counters(cell, said.resolved, environment, how, grids),
+        kernels=kernels,
         how=how,
         environment=environment,
         binary=said.binary,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from msgspec.structs import replace
@@ -21,16 +21,24 @@ from pagebench.layouts.work import predict
 
 
 def predict_counters(
-    cell: Cell, resolved: Resolved, environment: Environment, how: How | None = None
+    cell: Cell,
+    resolved: Resolved,
+    environment: Environment,
+    how: How | None = None,
+    grids: Sequence[str] = (),
 ) -> PredictedCounters:
     """What the counters should show, from the layout and, for a known GPU, the kernel's source.
 
     With ncu's cache control `all`, its default, a merge kernel also begins cold and reads its
-    partials from DRAM. UserError where the kernel does not load.
+    partials from DRAM. `grids` are those of the counted kernels, where they were counted: formulas
+    that assume others predict nothing. UserError where the kernel does not load.
     """
     shape = cell.shape
     work = predict(shape, share(cell.sharing, shape), _lowering(cell))
     loads, failed = _loads(cell, resolved, environment.capability)
+    other = _other_grids(loads, grids)
+    if other or (len(grids) > 1 and not resolved):  # a merge of splits that nobody names
+        loads = Loads(merge_bytes=None)
     merged = loads.merge_bytes if how is None or how.cache_control in (None, "all") else 0
     predictable = cell.sharing.kind == "distinct" and merged is not None
     return PredictedCounters(
@@ -40,7 +48,17 @@ def predict_counters(
         dram_read_bytes=work.read_bytes + (merged or 0) if predictable else None,
         failed=failed,
         other_source=_other_source(cell, environment) if loads.ldg else {},
+        other_grids=other,
     )
+
+
+def _other_grids(loads: Loads, counted: Sequence[str]) -> tuple[str, str] | None:
+    """The grids that the loads assume, and the counted ones; None where they are the same, or one
+    side has none."""
+    assumed = [str(grid) for grid in loads.grids]
+    if not assumed or not counted or assumed == list(counted):
+        return None
+    return " + ".join(assumed), " + ".join(counted)
 
 
 def _other_source(cell: Cell, environment: Environment) -> dict[str, tuple[str, str]]:
@@ -82,5 +100,11 @@ def anew(counters: Counters) -> Counters:
     if counters.axes.kernel not in kernel_names():
         return counters
     cell = Cell.parse(counters.cell)
-    predicted = predict_counters(cell, counters.resolved, counters.environment, counters.how)
-    return replace(counters, predicted=predicted)
+    return replace(counters, predicted=predicted_of(cell, counters))
+
+
+def predicted_of(cell: Cell, counters: Counters) -> PredictedCounters:
+    """What these counters should show, as they were launched."""
+    grids = [kernel.grid for kernel in counters.kernels]
+    how, environment = counters.how, counters.environment
+    return predict_counters(cell, counters.resolved, environment, how, grids)

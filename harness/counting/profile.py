@@ -161,6 +161,9 @@ class _Count:
                 continue
             if counted.predicted.failed:
                 self._progress(f"{cell.name}: loads are not predicted: {counted.predicted.failed}")
+            if grids := counted.predicted.other_grids:
+                told = f"the formula is of grid {grids[0]}, and {grids[1]} was launched"
+                self._progress(f"{cell.name}: loads are not predicted: {told}")
             yield counted
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.contrasts import Contrast, planted_contrasts
-from pagebench.harness.counting.predict import predict_counters
+from pagebench.harness.counting.predict import predicted_of
 from pagebench.harness.counting.trust import counted_and_trusted
 from pagebench.harness.environment import bandwidth_of
 from pagebench.harness.judging.verdict import groups_of, verdict_of
@@ -92,7 +92,7 @@ def _loads(one: Cell, other: Cell, evidence: Evidence) -> PlantedLoads:
 
 
 def _predicted(cell: Cell, counters: Counters) -> float | None:
-    return predict_counters(cell, counters.resolved, counters.environment).ldg
+    return predicted_of(cell, counters).ldg
 
 
 def _more(before: float | None, after: float | None) -> int | None:

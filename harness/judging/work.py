@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pagebench.harness.cell import Cell
-from pagebench.harness.counting.predict import predict_counters
+from pagebench.harness.counting.predict import predict_counters, predicted_of
 from pagebench.harness.environment import Environment
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.records.base import Resolved
@@ -43,10 +43,7 @@ def work_between(
     if counters is None:
         return None
     one, other = counters
-    first, second = (
-        predict_counters(cell, each.resolved, each.environment, each.how)
-        for cell, each in zip(cells, counters, strict=True)
-    )
+    first, second = (predicted_of(cell, each) for cell, each in zip(cells, counters, strict=True))
     pairs = {
         "ldg": (first.ldg_of_source, second.ldg_of_source),
         "dram_read_bytes": (first.dram_read_bytes, second.dram_read_bytes),

@@ -79,7 +79,8 @@ class PredictedCounters(PredictedWork, frozen=True, kw_only=True):
     """Work, and what the counters should show. `failed` says why a formula gave no loads.
 
     `other_source` maps a library to the version whose source gave the loads and to the version that
-    ran, where these are two.
+    ran, where these are two. `other_grids` holds the kernels' grids that the formulas assume and
+    those that were counted, where these are two: then nothing that depends on them is predicted.
     """
 
     ldg: int | None = None
@@ -87,6 +88,7 @@ class PredictedCounters(PredictedWork, frozen=True, kw_only=True):
     dram_read_bytes: int | None = None
     failed: str | None = None
     other_source: Mapping[str, tuple[str, str]] = {}
+    other_grids: tuple[str, str] | None = None
 
     @property
     def ldg_of_source(self) -> int | None:
@@ -194,7 +196,8 @@ def _kernel(kernel: Json, gone: Sequence[str]) -> Json:
 UPGRADES = (
     Upgrade("values that follow from the counts are computed when read", _underived),
     Upgrade(
-        IDENTITY + "; what the call's code was, or why that is unknown; of which source loads are",
+        IDENTITY + "; what the call's code was, or why that is unknown; of which source and grids "
+        "predicted loads are",
         as_it_was,
     ),
 )

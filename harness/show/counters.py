@@ -14,6 +14,8 @@ from pagebench.profiles.counters import Count
 from pagebench.profiles.metrics import METRICS, metric
 
 SHOWN_RATES = tuple(m.name for m in METRICS if m.kind == "rate" and m.unit == "%")
+PREDICTED = ("ldg", "dram_read_bytes")
+OTHER_GRID = "of another grid"
 MOST_SYMBOL = 90  # so that it fits a line of 100 after its indent
 
 # --- The card of a cell ---------------------------------------------------------------------------
@@ -76,7 +78,10 @@ def _spread(share: float) -> str:
 
 
 def of_predicted(counters: Counters, name: str) -> str:
-    """Measured over predicted; empty if either is unknown."""
+    """Measured over predicted; empty if either is unknown. Predictions of another launch are named
+    and not compared."""
+    if counters.predicted.other_grids and name in PREDICTED:
+        return OTHER_GRID
     return number(counters.over_predicted(name), 4)
 
 
@@ -141,7 +146,13 @@ def _predicted(counters: Counters) -> str:
         f"; loads by the source of {name} {read}, and {ran} ran"
         for name, (read, ran) in work.other_source.items()
     )
-    return f"{', '.join(words)}{failed}{''.join(sources)}"
+    return f"{', '.join(words)}{failed}{''.join(sources)}{other_grids(counters)}"
+
+
+def other_grids(counters: Counters) -> str:
+    """That the formulas assume another launch than was counted; empty where they do not."""
+    grids = counters.predicted.other_grids
+    return f"; loads of grid {grids[0]}, and {grids[1]} was counted: not compared" if grids else ""
 
 
 def _how(counters: Counters) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pagebench.harness.escape import shell
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.show import timings as shown
+from pagebench.harness.show.counters import OTHER_GRID
 from pagebench.harness.study.figures import Ratio
 from pagebench.harness.study.read import Timed
 
@@ -84,6 +85,8 @@ def total(counters: Counters | None, name: str, scale: float = 1, digits: int = 
 
 
 def of_predicted(counters: Counters | None, name: str) -> str:
+    if counters and counters.predicted.other_grids:
+        return OTHER_GRID
     share = counters.over_predicted(name) if counters else None
     return "" if share is None else f"{share:.4f}"
 

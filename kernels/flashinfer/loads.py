@@ -29,7 +29,19 @@ def fidecode_loads(shape: Shape, resolved: Mapping[str, Any]) -> Loads:
     decode, merge = fidecode_ldg(shape, tiles), fidecode_merge_ldg(shape, resolved)
     rows = tiles * shape.q_heads if tiles > shape.batch else 0
     merge_bytes = rows * (shape.head_dim * DTYPE_BYTES[shape.q_dtype] + LSE_BYTES)
-    return Loads(None if merge is None else decode + merge, decode, merge_bytes)
+    ldg = None if merge is None else decode + merge
+    return Loads(ldg, decode, merge_bytes, _grids(shape, tiles, resolved))
+
+
+def _grids(
+    shape: Shape, tiles: int, resolved: Mapping[str, Any]
+) -> tuple[tuple[int, int, int], ...]:
+    """The launches of that plan; empty where the merge kernel's is not known."""
+    decode = (tiles, shape.kv_heads, 1)
+    if tiles == shape.batch:
+        return (decode,)
+    blocks = resolved.get("merge_blocks")
+    return () if blocks is None else (decode, (int(blocks), 1, 1))
 
 
 def fidecode_ldg(shape: Shape, tiles: int) -> int:

@@ -24,7 +24,9 @@ def triton_loads(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> Loads:
     splits = int(resolved["splits"])
     rows = shape.batch * splits * shape.q_heads if splits > 1 else 0
     ldg = triton_ldg(mode, shape, resolved) if shape.dtype != "e4m3" else None
-    return Loads(ldg, merge_bytes=rows * (shape.head_dim + 1) * FLOAT_BYTES)
+    decode, merge = (shape.kv_heads, splits, shape.batch), (shape.batch, shape.q_heads, 1)
+    grids = (decode, merge) if splits > 1 else (decode,) if ldg is not None else ()
+    return Loads(ldg, merge_bytes=rows * (shape.head_dim + 1) * FLOAT_BYTES, grids=grids)
 
 
 def triton_ldg(mode: str, shape: Shape, resolved: Mapping[str, Any]) -> int:

@@ -25,7 +25,9 @@ def xqa_loads(
     """Loads of XQA; those of Hopper's 8-bit kernel (mha_sm90.cu) are not known."""
     if capability is None or "mha.cu" not in str(resolved.get("kernel")):
         return Loads()
-    return Loads(xqa_ldg(shape, int(resolved["splits"]), capability))
+    splits = int(resolved["splits"])
+    grid = (splits, shape.kv_heads, shape.batch)
+    return Loads(xqa_ldg(shape, splits, capability), grids=(grid,))
 
 
 def xqa_ldg(shape: Shape, splits: int, capability: tuple[int, int]) -> int:
