@@ -30,6 +30,7 @@ PACKAGES = {
     "flashinfer": "flashinfer-python",
     "cupti": "cupti-python",
 }
+BUSY = 1.5  # load per core above which other work was running
 CHANGES_SPEED = re.compile(
     r"(CUDA|CUDNN|CUBLAS|CUBLASLT|CUTLASS|CUTE|TRITON|FLASHINFER|NVCC|TORCHINDUCTOR|XQA)_"
     r"|NVIDIA_TF32_OVERRIDE$|PYTORCH_\w*ALLOC|TORCH_(CUDA|ALLOW|COMPILE|CUDNN|BLAS)\w*"
@@ -84,6 +85,11 @@ class Environment(
     torch_threads: int | None = None
     load: float | None = None
     variables: Mapping[str, str] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other work was running on the cores; False where that is unknown."""
+        return bool(self.load and self.cores and self.load > BUSY * self.cores)
 
     @property
     def gpu_name(self) -> str:

@@ -10,7 +10,7 @@ from pagebench.harness.gate.differing import keys_apart
 from pagebench.harness.gate.outcome import BASE, HEAD, STATUSES, Comparison, Ended, Key, Row
 from pagebench.harness.gate.pair import Pair, tested_pairs
 from pagebench.harness.gate.sides import Side, sides
-from pagebench.harness.gate.times import SWEEP_ERROR, holm, tested
+from pagebench.harness.gate.times import SWEEP_ERROR, holm, noise_of, tested
 from pagebench.harness.records.store import Stored
 
 WORST_FIRST = list(STATUSES)
@@ -59,7 +59,8 @@ class File:
 
 
 def _tested(pairs: Sequence[Pair]) -> list[Row]:
-    found = [tested(pair.base, pair.head) for pair in pairs]
+    usual = noise_of(side for pair in pairs for side in (pair.base, pair.head))
+    found = [tested(pair.base, pair.head, usual) for pair in pairs]
     errors = holm([each.p for each in found])
     told = zip(pairs, found, errors, strict=True)
     return [pair.row(each, error) for pair, each, error in told]

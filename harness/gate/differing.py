@@ -15,7 +15,7 @@ from pagebench.harness.records import identity
 from pagebench.harness.records.counters import Counters, Kernel
 
 REFUSED = "what is compared"  # of a field in which two measurements may not differ
-# Hashes of device code say all of the code only where the host's stands outside the bracket.
+# A hash of a GPU's code says all only where the host's code stands outside the bracket.
 ON_DEVICE = ("events", "graph", "cupti")
 OF_HOST = ("library python", "library cupti", "torch_threads", "variables")
 OF_MACHINE = ("uuid", "driver", "cuda", "power_limit_w", "ecc", "memory_bus_bits")
@@ -117,7 +117,7 @@ def same_code(key: Key, base: Process, head: Process, found: Sequence[Differs]) 
     discrete = [d.field for d in found if d.of == "code" and not d.field.startswith(SOURCES)]
     if discrete:
         return False
-    on_device = base.identity.get("device") == "cpu" or key.clock in ON_DEVICE
+    on_device = base.state.environment.gpu is None or key.clock in ON_DEVICE
     is_whole = key.boundary == "run" and on_device
     known = identity.is_binary_known(base.identity, head.identity)
     return True if is_whole and known else None

@@ -96,8 +96,8 @@ class Mixed(Part, frozen=True, tag_field="caveat", tag="mixed"):
 
 
 class Disturbed(Part, frozen=True, tag_field="caveat", tag="disturbed"):
-    """What was seen beside some processes of that side and none of the other: `throttled` or
-    `others on the GPU`."""
+    """What was seen beside some processes of that side and none of the other: `throttled`, `others
+    on the GPU` or `busy machine`."""
 
     what: str
     side: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp
+from math import exp, log
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -34,16 +34,17 @@ from pagebench.harness.gate.outcome import (
     Row,
     Wide,
 )
-from pagebench.harness.gate.sides import Side, levels, without_copies
+from pagebench.harness.gate.sides import Process, Side, without_copies
 from pagebench.harness.gate.times import (
     LEAST_PROCESSES,
     Decided,
-    Tested,
+    Estimates,
     decided,
     processes_needed,
 )
 from pagebench.harness.records.caveats import Differing, ShortCall, Throttled, clock_moved
 
+THROTTLED = "throttled"
 SHORT_FLOORS = 10  # a call that lasts fewer is mostly floor: its ratio is diluted
 
 
@@ -103,7 +104,7 @@ class Pair:
         reasons = (*([few] if few else []), *self._disturbed())
         if not reasons:
             return None
-        ratio = exp(fmean(levels(self.head.processes)) - fmean(levels(self.base.processes)))
+        ratio = exp(fmean(self.head.levels) - fmean(self.base.levels))
         return self._discrete("UNCLEAR", ratio=ratio, caveats=(*reasons, *self._caveats()))
 
     def _few(self) -> FewProcesses | None:
@@ -113,19 +114,25 @@ class Pair:
 
     def _disturbed(self) -> Iterator[Disturbed]:
         """What was seen on one side alone."""
-        for what, seen in (("throttled", _throttled), ("others on the GPU", _others)):
-            sides = [name for name, side in self.sides if seen(side)]
-            if len(sides) == 1:
-                yield Disturbed(what, sides[0])
+        for one, other in ((BASE, HEAD), (HEAD, BASE)):
+            for what in sorted(self._seen[one] - self._seen[other]):
+                yield Disturbed(what, one)
+
+    @cached_property
+    def _seen(self) -> dict[str, set[str]]:
+        """What disturbed any process, by side."""
+        return {
+            name: set[str]().union(*map(_disturbances, side.processes)) for name, side in self.sides
+        }
 
     # --- What a ratio says ---
 
-    def row(self, found: Tested, error: float) -> Row:
+    def row(self, found: Estimates, error: float) -> Row:
         """The row of what was tested, at that error."""
         word = decided(found, error)
-        status = self._status(found, word)
+        status = self._status(word)
         apart = () if status != "UNCLEAR" else (self._why(found, word, error),)
-        causes = causes_of(self.differs, self.same_code, clock=_is_clock(word))
+        causes = causes_of(self.differs, self.same_code, clock=self._is_clock(word))
         return self._discrete(
             status,
             time=word.time,
@@ -135,13 +142,23 @@ class Pair:
             caveats=(*apart, *self._caveats()),
         )
 
-    def _status(self, found: Tested, word: Decided) -> str:
+    def _is_clock(self, word: Decided) -> bool:
+        """Whether the SM clock may have moved the time: it gives half of the move or more, and the
+        cycles are not shown to have moved the same way."""
+        time, cycles = log(word.time.ratio), word.cycles
+        if cycles is None or not (self.base.mhz and self.head.mhz and time):
+            return False
+        is_confirmed = cycles.word == "changed" and log(cycles.ratio) * time > 0
+        return not is_confirmed and log(self.base.mhz / self.head.mhz) / time >= 0.5
+
+    def _status(self, word: Decided) -> str:
         if word.word == "changed":
             up_or_down = "SLOWER" if word.time.ratio > 1 else "FASTER"
-            return "UNCLEAR" if _only_clock(word) else up_or_down
+            is_clock = self._is_clock(word) and word.cycles and word.cycles.is_decided
+            return "UNCLEAR" if is_clock else up_or_down
         return {"same": "SAME", "shared": "SHARE", "unclear": "UNCLEAR"}[word.word]
 
-    def _why(self, found: Tested, word: Decided, error: float) -> GateCaveat:
+    def _why(self, found: Estimates, word: Decided, error: float) -> GateCaveat:
         """Why what was tested is unclear."""
         if word.word == "changed" and word.cycles:
             return NotInCycles(self.base.mhz or 0, self.head.mhz or 0, word.cycles)
@@ -168,10 +185,10 @@ class Pair:
         if self.copies:
             yield InBoth(self.copies)
         processes = [each for _, side in self.sides for each in side.processes]
-        floors = min(exp(each.level) / each.floor_us for each in processes if each.floor_us)
-        if floors < SHORT_FLOORS:
-            yield ShortCall(round(floors, 1))
-        if all(_throttled(side) for _, side in self.sides):
+        floors = [exp(each.level) / each.floor_us for each in processes if each.floor_us]
+        if floors and min(floors) < SHORT_FLOORS:
+            yield ShortCall(round(min(floors), 1))
+        if all(THROTTLED in seen for seen in self._seen.values()):
             yield Throttled(tuple(sorted({why for each in processes for why in each.throttle})))
         if moved := clock_moved([round(each.mhz) for each in processes if each.mhz]):
             yield moved
@@ -185,25 +202,13 @@ def _mixed(name: str, side: Side) -> Mixed:
     return Mixed(name, tuple(Differing(d.field, d.one, d.other) for d in side.mixed))
 
 
-def _throttled(side: Side) -> bool:
-    return any(each.throttle for each in side.processes)
-
-
-def _others(side: Side) -> bool:
-    return any(each.others for each in side.processes)
-
-
-def _only_clock(word: Decided) -> bool:
-    """Whether a time that moved did not move in cycles, or the other way."""
-    cycles = word.cycles
-    if cycles is None or cycles.word == "unclear":
-        return False
-    return cycles.word == "same" or (cycles.ratio > 1) != (word.time.ratio > 1)
-
-
-def _is_clock(word: Decided) -> bool:
-    """Whether the clock may have moved the time: in cycles it is not shown to have moved."""
-    return word.cycles is not None and word.cycles.word != "changed"
+def _disturbances(process: Process) -> set[str]:
+    seen = {
+        THROTTLED: process.throttle,
+        "others on the GPU": process.others,
+        "busy machine": process.busy,
+    }
+    return {what for what, is_seen in seen.items() if is_seen}
 
 
 def tested_pairs(pairs: Sequence[Pair]) -> tuple[list[Row], list[Pair]]:

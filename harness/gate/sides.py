@@ -8,9 +8,10 @@ pair again in the same process.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import log
 from statistics import median
 
@@ -49,6 +50,7 @@ class Process:
     mhz: float | None = None
     throttle: tuple[str, ...] = ()
     others: int = 0
+    busy: bool = False
 
     @property
     def mark(self) -> tuple[object, ...]:
@@ -93,6 +95,18 @@ class Side:
             for each in identity.differences(self.first.identity, other.identity)
         }
         return tuple(found.values())
+
+    @cached_property
+    def levels(self) -> list[float]:
+        """What its processes say of the time: the log of each one's median."""
+        return [log(median(each.time_us)) for each in self.processes]
+
+    @cached_property
+    def tick(self) -> float:
+        """How far a log time is uncertain by the step of the clock alone."""
+        times = sorted({us for each in self.processes for us in each.time_us})
+        steps = [b - a for a, b in pairwise(times)]
+        return min(steps) / median(times) / 12**0.5 if steps else 0.0
 
     @cached_property
     def times(self) -> Times | None:
@@ -179,6 +193,7 @@ def _of_timing(timing: Timing) -> Process:
         mhz=median(clocks) if clocks else None,
         throttle=tuple(sorted({why for block in samples.blocks for why in block.throttle})),
         others=facts.other_processes or 0,
+        busy=facts.is_busy,
     )
 
 
@@ -187,6 +202,7 @@ def _of_rounds(rounds: Rounds, cell: str) -> Process:
     at, places = rounds.cells.index(cell), (*rounds.cells, *reversed(rounds.cells))
     resolved = rounds.resolved[at] if at < len(rounds.resolved) else {}
     binary = rounds.binary[at] if at < len(rounds.binary) else None
+    facts, side = rounds.environment, rounds.sides[at] if rounds.sides else None
     each_round = (zip(places, times, strict=True) for times in rounds.rounds)
     return Process(
         time_us=tuple(us for times in each_round for place, us in times if place == cell),
@@ -196,10 +212,11 @@ def _of_rounds(rounds: Rounds, cell: str) -> Process:
         identity=identity.of_rounds(rounds, at),
         method=_method(rounds),
         resolved=resolved,
-        state=State(rounds.environment, rounds.l2, {cell: identity.of_call(resolved, binary)}),
+        state=State(facts, rounds.l2, {cell: identity.of_call(resolved, binary)}),
         mhz=rounds.spin_mhz,
-        throttle=rounds.throttle,
-        others=rounds.environment.other_processes or 0,
+        throttle=side.throttle if side else rounds.throttle,
+        others=max(facts.other_processes or 0, (side and side.other_processes) or 0),
+        busy=facts.is_busy,
     )
 
 
@@ -239,7 +256,3 @@ def without_copies(head: Side, base: Side) -> Side:
     """The head without processes that are copies of the base's."""
     known = {each.mark for each in base.processes}
     return replace(head, processes=tuple(each for each in head.processes if each.mark not in known))
-
-
-def levels(processes: Iterable[Process]) -> list[float]:
-    return [each.level for each in processes]

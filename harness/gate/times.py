@@ -1,8 +1,10 @@
 """The times of two sides: what is tested, corrected for how many are, and the word that follows.
 
 A process says one number of a time, the log of its median; only processes are independent, so the
-interval of head over base is Welch's over processes of both sides. Where both sides have two modes
-a median jumps between them, and so each mode is tested by itself: the time moved if both did.
+interval of head over base is Welch's over processes of both sides. Four processes may agree by
+chance, so each side's variance is drawn towards what is usual in the two files, and is never less.
+Where both sides have two modes a median jumps between them, and so each mode is tested by itself:
+the time moved if both did.
 
 All tested measurements share one error by Holm's rule. It holds whatever their dependence, and all
 cells of a sweep do depend on each other: they share a machine, an hour and its clock.
@@ -12,17 +14,23 @@ two alarms one may be false by design; a gate must not be wrong at all in most s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import log
-from statistics import median
+from statistics import median, variance
 
 from msgspec.structs import replace
 
-from pagebench.harness.gate.sides import Process, Side, levels
+from pagebench.harness.gate.sides import Side
 from pagebench.harness.records.verdict import Change
-from pagebench.harness.timing.effect import LOOKS, SAME_WITHIN, Estimate, unpaired
+from pagebench.harness.timing.effect import (
+    LOOKS,
+    SAME_WITHIN,
+    Estimate,
+    Noise,
+    unpaired,
+    usual_noise,
+)
 
 LEAST_PROCESSES = LOOKS[0]  # a side: with fewer, two modes fall apart by chance too often
 SWEEP_ERROR = 0.02  # chance of any wrong SLOWER or FASTER in a comparison
@@ -33,7 +41,7 @@ MOST_NEEDED = 64  # processes a side; more are no advice
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Estimates:
     """Estimates of head over base: of the medians, in cycles, of each of two modes, and the
     difference of the slow mode's share."""
 
@@ -63,29 +71,33 @@ class Decided:
     cycles: Change | None = None
 
 
-def tested(base: Side, head: Side) -> Tested:
-    """What the processes of both sides say."""
-    every = (*base.processes, *head.processes)
-    tick = tick_of(every)
-    whole = unpaired(levels(base.processes), levels(head.processes), tick)
-    clocked = all(each.mhz for each in every)
-    cycles = unpaired(_in_cycles(base), _in_cycles(head), tick) if clocked else None
+def tested(base: Side, head: Side, usual: Noise) -> Estimates:
+    """What the processes of both sides say, beside the noise that is usual between processes."""
+    tick = max(base.tick, head.tick)
+
+    def of(one: Sequence[float], other: Sequence[float]) -> Estimate:
+        return unpaired(one, other, usual, tick)
+
+    clocked = all(each.mhz for each in (*base.processes, *head.processes))
+    cycles = of(_in_cycles(base), _in_cycles(head)) if clocked else None
+    found = Estimates(of(base.levels, head.levels), cycles)
     one, other = _by_mode(base), _by_mode(head)
     if not all(map(_is_enough, (one.fast, one.slow, other.fast, other.slow))):
-        return Tested(whole, cycles)
-    modes = (unpaired(one.fast, other.fast, tick), unpaired(one.slow, other.slow, tick))
-    return Tested(whole, cycles, modes, unpaired(one.shares, other.shares))
+        return found
+    modes = (of(one.fast, other.fast), of(one.slow, other.slow))
+    return Estimates(found.whole, cycles, modes, unpaired(one.shares, other.shares))
+
+
+def noise_of(sides: Iterable[Side]) -> Noise:
+    """The noise between processes that is usual in all of these."""
+    several = (side for side in sides if len(side.levels) > 1)
+    return usual_noise(
+        [Noise(max(variance(s.levels), s.tick**2), len(s.levels) - 1) for s in several]
+    )
 
 
 def _in_cycles(side: Side) -> list[float]:
     return [each.level + log(each.mhz or 1) for each in side.processes]
-
-
-def tick_of(processes: Sequence[Process]) -> float:
-    """How far a log level is uncertain by the step of the clock alone."""
-    times = sorted({us for each in processes for us in each.time_us})
-    steps = [b - a for a, b in pairwise(times)]
-    return min(steps) / median(times) / 12**0.5 if steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +151,7 @@ def holm(chances: Sequence[float], error: float = SWEEP_ERROR) -> list[float]:
 # --- Words ----------------------------------------------------------------------------------------
 
 
-def decided(found: Tested, error: float) -> Decided:
+def decided(found: Estimates, error: float) -> Decided:
     """The word at that error: `changed` by it, else `same` by an interval for one measurement."""
     cycles = found.cycles.change(error) if found.cycles else None
     if found.modes:
@@ -158,7 +170,7 @@ def _word(found: Estimate, error: float) -> tuple[str, Change]:
 
 
 def _of_modes(
-    found: Tested, modes: tuple[Estimate, Estimate], error: float, cycles: Change | None
+    found: Estimates, modes: tuple[Estimate, Estimate], error: float, cycles: Change | None
 ) -> Decided:
     (fast, fast_change), (slow, slow_change) = (_word(each, error) for each in modes)
     changes = (fast_change, slow_change)
@@ -173,12 +185,12 @@ def _of_modes(
     return Decided("unclear", time, changes, cycles)
 
 
-def _share_moved(found: Tested, error: float) -> bool:
+def _share_moved(found: Estimates, error: float) -> bool:
     share = found.share
     return share is not None and share.p <= error and abs(share.middle) >= LEAST_SHARE
 
 
-def processes_needed(found: Tested, error: float) -> int | None:
+def processes_needed(found: Estimates, error: float) -> int | None:
     """Processes a side, as noisy as these, whose interval would lie within 1 % round its middle;
     None above MOST_NEEDED."""
     now = found.whole.processes / 2

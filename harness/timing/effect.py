@@ -24,6 +24,8 @@ ERROR = 0.05  # chance of a wrong "changed", all looks and differences together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
 LEAST_EFFECT = 0.004  # two copies of one cell in one process differ by this much (docs/log.md)
 MOST_LOG = log(1000)
+LEAST_KNOWN = 8  # variances, of two sides each, that say what noise is usual
+MOST_ALIKE = 100.0  # degrees of freedom of the usual noise
 POWER = 0.8  # of the detectable effect that a record has
 
 Round = Sequence[float]  # times of n cells there and back: 2 n of them, in any unit
@@ -37,6 +39,53 @@ def process_effect(rounds: Sequence[Round], step: int = 0) -> float:
 def _log(each: Round, cell: int) -> float:
     """Mean log time of that cell's two samples in a round; they lie evenly about its middle."""
     return (log(each[cell]) + log(each[-1 - cell])) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A variance of log times between processes, and the degrees of freedom that it has."""
+
+    variance: float
+    freedom: float
+
+    def of(self, seen: float, freedom: float) -> Noise:
+        """The variance that processes show, drawn towards this one as far as this one is sure, and
+        never less: processes that agree are luck more often than merit."""
+        whole = self.freedom + freedom
+        drawn = (self.freedom * self.variance + freedom * seen) / whole
+        return Noise(max(drawn, self.variance), whole)
+
+
+UNKNOWN = Noise(0.0, 0.0)
+
+
+def usual_noise(seen: Sequence[Noise]) -> Noise:
+    """What variances of several measurements have in common (Smyth 2004): how large they are, and
+    how alike. UNKNOWN for fewer than LEAST_KNOWN.
+
+    A few processes that agree by chance would else make a measurement look exact.
+    """
+    from scipy.special import polygamma, psi
+
+    known = [each for each in seen if each.variance > 0]
+    if len(known) < LEAST_KNOWN:
+        return UNKNOWN
+    logs = [log(each.variance) - psi(each.freedom / 2) + log(each.freedom / 2) for each in known]
+    apart = variance(logs) - fmean(float(polygamma(1, each.freedom / 2)) for each in known)
+    freedom = 2 * _trigamma_inverse(apart) if apart > 0 else MOST_ALIKE
+    freedom = min(freedom, MOST_ALIKE)
+    return Noise(exp(fmean(logs) + float(psi(freedom / 2)) - log(freedom / 2)), freedom)
+
+
+def _trigamma_inverse(value: float) -> float:
+    """Where the trigamma function has that value, by halving: it falls from infinity to 0."""
+    from scipy.special import polygamma
+
+    low, high = 1e-6, 1e6
+    while high / low > 1 + 1e-9:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if polygamma(1, middle) > value else (low, middle)
+    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +130,9 @@ def paired(effects: Sequence[float]) -> Estimate:
     return Estimate(fmean(effects), stdev(effects) / sqrt(count), count - 1, count)
 
 
-def unpaired(base: Sequence[float], head: Sequence[float], least: float = 0.0) -> Estimate:
+def unpaired(
+    base: Sequence[float], head: Sequence[float], usual: Noise = UNKNOWN, least: float = 0.0
+) -> Estimate:
     """Of head over base, from log times of processes that held one of them each (Welch 1947).
 
     ValueError for fewer than 2 a side. `least` is how far one log time is uncertain by itself:
@@ -89,12 +140,12 @@ def unpaired(base: Sequence[float], head: Sequence[float], least: float = 0.0) -
     """
     if min(len(base), len(head)) < 2:
         raise ValueError("comparing two sides needs two or more processes of each")
-    parts = [max(variance(side), least**2) / len(side) for side in (base, head)]
-    whole, middle = sum(parts), fmean(head) - fmean(base)
-    shares = (part**2 / (len(s) - 1) for part, s in zip(parts, (base, head), strict=True))
-    count = len(base) + len(head)
+    sides = [usual.of(max(variance(side), least**2), len(side) - 1) for side in (base, head)]
+    parts = [each.variance / len(side) for each, side in zip(sides, (base, head), strict=True)]
+    whole, count = sum(parts), len(base) + len(head)
+    shares = (part**2 / each.freedom for part, each in zip(parts, sides, strict=True))
     freedom = whole**2 / sum(shares) if whole else count - 2
-    return Estimate(middle, sqrt(whole), freedom, count)
+    return Estimate(fmean(head) - fmean(base), sqrt(whole), freedom, count)
 
 
 def change(effects: Sequence[float], among: int = 1) -> Change:
