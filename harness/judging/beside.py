@@ -29,7 +29,7 @@ def beside(cells: Sequence[Cell], evidence: Evidence, state: State) -> tuple[Apa
         differs = identity.in_software(ceilings.environment, state.environment)
         found[CEILINGS, differs, False] = []
     return tuple(
-        Apart(what, tuple(names), _as_data(differs), refused)
+        Apart(what, tuple(names), as_data(differs), refused)
         for (what, differs, refused), names in found.items()
         if differs
     )
@@ -52,5 +52,6 @@ def _is_of_name(counters: Counters, state: State) -> bool:
     return (counters.environment.gpu, counters.how.l2) == (state.environment.gpu, state.l2)
 
 
-def _as_data(found: Sequence[Difference]) -> tuple[Differing, ...]:
+def as_data(found: Sequence[Difference]) -> tuple[Differing, ...]:
+    """Differences as a record holds them."""
     return tuple(Differing(each.field, each.one, each.other) for each in found)

@@ -75,6 +75,8 @@ def verdict_of(contrast: Contrast, group: Interleaved, l2: str, evidence: Eviden
         predicts=contrast.predicts,
         why=contrast.why,
         work=work,
+        resolved=group.resolved,
+        binary=group.binary,
         status=group.status,
         environment=group.environment,
         kernel_sha=group.kernel_sha,

@@ -15,6 +15,7 @@ from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.identity import Difference, Identity
 from pagebench.harness.records.timing import Timing
+from pagebench.harness.records.verdict import Verdict
 
 SomeRecord = TypeVar("SomeRecord", bound=Record)
 
@@ -114,6 +115,14 @@ def by_events(timings: Iterable[Timing], counters: Counters) -> Timing | None:
     wanted = ("run", "events", counters.how.l2)
     alike = (t for t in timings if (t.boundary, t.clock, t.l2) == wanted)
     return newest_timing(t for t in alike if state_of(t).holds(counters))
+
+
+def state_of_verdict(verdict: Verdict) -> State:
+    """Where its cells were timed, from a cold L2, and what ran, where it says so."""
+    binaries = verdict.binary or (None,) * len(verdict.cells)
+    calls = zip(verdict.cells, verdict.resolved, binaries, strict=False)
+    ran = {cell: identity.of_call(resolved, code) for cell, resolved, code in calls}
+    return State(verdict.environment, "cold", ran)
 
 
 def state_of(timing: Timing) -> State:

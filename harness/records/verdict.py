@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pagebench.harness.records.base import IDENTITY, CellName, Json, Part, Record, Upgrade
+from pagebench.harness.records.base import (
+    IDENTITY,
+    CellName,
+    Json,
+    Part,
+    Record,
+    Resolved,
+    Upgrade,
+)
 from pagebench.harness.records.caveats import Caveat
 from pagebench.harness.records.old_sentences import caveats_of
 from pagebench.profiles.ceilings import CriticalPath
@@ -84,6 +92,7 @@ class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
 
     `word` is the effect. `cause`, beside a word that names work, says whether the knob is shown to
     be its cause. `expected` holds predicted work, B over A, where none was counted.
+    `resolved` and `binary` say what ran of A and B; early records lack them.
     `time_us` are medians of A and B in microseconds. They, `time` and `floors` are absent without
     times; `work` is absent without counters of both, `path` without counters of B or ceilings.
     """
@@ -103,6 +112,8 @@ class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):
     expected: Mapping[str, float] = {}
     path: CriticalPath | None = None
     caveats: tuple[Caveat, ...] = ()
+    resolved: tuple[Resolved, ...] = ()
+    binary: tuple[str | None, ...] = ()
     status: str = "measured"
     kernel_sha: str | None = None  # of the content of --kernel's file
 
@@ -198,7 +209,7 @@ UPGRADES = (
     Upgrade("caveats, not sentences; what binds is a list; word and predicts: new names", _as_data),
     Upgrade(
         IDENTITY + "; effect and cause are two words, `confounded` is none; predicted work; what "
-        "differs; a kernel file's content",
+        "differs; a kernel file's content; what ran",
         _effect_and_cause,
     ),
 )

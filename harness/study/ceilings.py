@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pagebench.harness.cell import Cell
+from pagebench.harness.judging.beside import as_data
 from pagebench.harness.judging.ceiling import UNCERTAINTY, needles_passed
+from pagebench.harness.records import identity
+from pagebench.harness.records.caveats import CEILINGS, Apart
 from pagebench.harness.records.ceilings import ByWarps, Launches, MeasuredCeilings
+from pagebench.harness.show.caveats import caveat
 from pagebench.harness.show.text import share
 from pagebench.harness.study import figures
 from pagebench.harness.study.figures import Figure
@@ -111,19 +115,21 @@ def _reached_tables(
 ) -> tuple[Table, ...]:
     if not cells:
         return ()
-    points = measured.dram_read if measured else ()
     return (
         table_of(
             "Bandwidth reached; each distinct KV byte counts once",
             REACHED,
-            [_reached_row(cell, found, points) for cell, found in cells.items()],
+            [_reached_row(cell, found, measured) for cell, found in cells.items()],
             gpus=[gpus_of(found, measured) for found in cells.values()],
         ),
     )
 
 
-def _reached_row(cell: str, found: Timed, points: Sequence[Point]) -> tuple[str, ...]:
+def _reached_row(cell: str, found: Timed, measured: MeasuredCeilings | None) -> tuple[str, ...]:
+    apart = identity.apart(measured.environment, found.environment) if measured else ()
+    points = measured.dram_read if measured and not apart else ()
     ceiling = bandwidth_at(points, found.work.distinct_kv_bytes)
+    said = Apart(CEILINGS, (), as_data(apart), refused=True)
     return (
         cell,
         f"{1e3 * gb_of(found):,.1f}",
@@ -131,7 +137,7 @@ def _reached_row(cell: str, found: Timed, points: Sequence[Point]) -> tuple[str,
         f"{found.gbps:,.0f}",
         share(found.of_nominal),
         _of_ceiling(found, ceiling),
-        note(found),
+        "; ".join(filter(None, (note(found), caveat(said) if apart else ""))),
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pagebench.harness.cell import Cell
+from pagebench.harness.records.caveats import Apart
 from pagebench.harness.records.counters import Counters
+from pagebench.harness.records.select import state_of
+from pagebench.harness.show.caveats import caveats
 from pagebench.harness.show.text import share
 from pagebench.harness.study import figures, original
 from pagebench.harness.study.figures import Figure
@@ -56,6 +59,7 @@ class Pages:
     filter: str
     timed: Mapping[int, Timed]
     counted: Mapping[int, Counters]
+    apart: Mapping[int, Sequence[Apart]] = field(default_factory=dict)
 
     @property
     def gpu(self) -> str:
@@ -89,13 +93,16 @@ def pages_of(recorded: Recorded, regime: str) -> Pages:
     names = [cell.name for cell in cells.values()]
     timed = recorded.timed(names)
     on = next((found.environment for found in timed.values()), None)
-    counted = recorded.counted(names, on)
+    beside = {name: recorded.beside(name, state_of(timed[name].timing)) for name in timed}
+    alone = recorded.counted([name for name in names if name not in timed], on)
+    counted = alone | {name: each.counters for name, each in beside.items() if each.counters}
     shape, sharing = cells[BASE_PAGE].shape, cells[BASE_PAGE].sharing.kind
     return Pages(
         f"{sharing} KV, {shape.batch} requests of {shape.kv_len:,} tokens",
         f"xqa {sharing} b{shape.batch} l{shape.kv_len}",
         {page: timed[cell.name] for page, cell in cells.items() if cell.name in timed},
         {page: counted[cell.name] for page, cell in cells.items() if cell.name in counted},
+        {page: beside[cell.name].apart for page, cell in cells.items() if cell.name in beside},
     )
 
 
@@ -198,7 +205,7 @@ def _row(found: Pages, page: int) -> tuple[str, ...]:
         rate(counters, "dram_busy_pct"),
         f"{timed.gbps:.0f}" if timed else "",
         share(timed.of_nominal) if timed else "",
-        note(timed),
+        "; ".join(filter(None, (note(timed), *caveats(found.apart.get(page, ()))))),
     )
 
 

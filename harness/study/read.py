@@ -14,16 +14,18 @@ from pagebench.harness.judging.binds import path_of
 from pagebench.harness.records import store
 from pagebench.harness.records.attack import Attack
 from pagebench.harness.records.base import Record
+from pagebench.harness.records.caveats import Apart
 from pagebench.harness.records.ceilings import MeasuredCeilings
 from pagebench.harness.records.codec import kind_name
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.dose import Dose
 from pagebench.harness.records.planted import Planted
-from pagebench.harness.records.select import Evidence, State, of_gpu, usual_state
+from pagebench.harness.records.select import Evidence, State, of_gpu, state_of_verdict, usual_state
 from pagebench.harness.records.store import Stored
 from pagebench.harness.records.timing import Predicted, Samples, Timing
 from pagebench.harness.records.verdict import Verdict
 from pagebench.harness.show.timings import of_nominal
+from pagebench.harness.study.joins import Beside, beside, of_ceilings
 from pagebench.harness.timing.stats import Summary, summarise
 from pagebench.profiles.ceilings import CriticalPath
 
@@ -74,11 +76,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict, and what binds its cell B: as recorded, or recomputed (`anew`) from `rests_on`."""
+    """A verdict, and what binds its cell B: as recorded, or recomputed (`anew`) from `rests_on`.
+
+    `apart` says in what the newest counters and ceilings differ from what was judged.
+    """
 
     verdict: Verdict
     path: CriticalPath | None
     rests_on: tuple[Counters, MeasuredCeilings] | None = None
+    apart: tuple[Apart, ...] = ()
 
     @property
     def anew(self) -> bool:
@@ -125,21 +131,27 @@ class Recorded:
         newest = {line.cell: line for line in lines if "ldg" in line.total and _is_cold(line)}
         return {cell: newest[cell] for cell in cells if cell in newest}
 
+    def beside(self, cell: str, state: State) -> Beside:
+        """The newest such counters of what was timed in that state, and what differs."""
+        lines = [each for each in self.counters if each.cell == cell]
+        lines = [each for each in lines if "ldg" in each.total and _is_cold(each)]
+        return beside(lines, state) if lines else Beside()
+
     def judged(self) -> tuple[Judged, ...]:
         """Every verdict, and what binds by today's rule if that can be computed."""
         return tuple(map(self._judged, self.verdicts))
 
     def _judged(self, verdict: Verdict) -> Judged:
-        environment, cell = verdict.environment, verdict.cells[1]
-        counters = self.counted([cell], environment).get(cell)
-        evidence = Evidence(ceilings=self.ceilings)
-        ceilings = evidence.newest_ceilings(environment)
-        if counters is None or ceilings is None or verdict.time_us is None:
-            return Judged(verdict, verdict.path)
-        path = path_of(counters, State(environment, "cold"), verdict.time_us[1], evidence)
+        state, evidence = state_of_verdict(verdict), Evidence(ceilings=self.ceilings)
+        found = self.beside(verdict.cells[1], state)
+        ceilings = evidence.newest_ceilings(state.environment)
+        if found.counters is None or ceilings is None or verdict.time_us is None:
+            return Judged(verdict, verdict.path, apart=found.apart)
+        path = path_of(found.counters, state, verdict.time_us[1], evidence)
         if path is None:
-            return Judged(verdict, verdict.path)
-        return Judged(verdict, path, (counters, ceilings))
+            return Judged(verdict, verdict.path, apart=found.apart)
+        apart = (*found.apart, *of_ceilings(ceilings, state))
+        return Judged(verdict, path, (found.counters, ceilings), apart)
 
     def timings(self) -> Iterator[tuple[str, Timing]]:
         """Every timing with the name of its file."""

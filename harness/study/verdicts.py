@@ -154,15 +154,22 @@ def _matrix_row(asked: Asked, judged: Judged | None) -> tuple[str, ...]:
         left = f"not judged: {shell('pagebench', 'judge', asked.name)}"
         return (*columns, left, *[""] * (len(MATRIX) - len(columns) - 1))
     verdict = judged.verdict
-    return (*columns, _came(verdict), *_time(verdict.time), _moved(verdict.work), _binds(judged))
+    return (*columns, _came(judged), *_time(verdict.time), _moved(verdict.work), _binds(judged))
 
 
-def _came(verdict: Verdict) -> str:
+def _came(judged: Judged) -> str:
     """The word and its caveats; a verdict that failed has its caveats in prose instead."""
+    verdict = judged.verdict
     word = f"{SHAPES[verdict.word]} {verdict.word}"
     if verdict.failed:
         return f"{word} ≠{_cause(verdict)}"
-    return "; ".join([word + _cause(verdict), *caveats(verdict.caveats)])
+    return "; ".join([word + _cause(verdict), *_caveats(judged)])
+
+
+def _caveats(judged: Judged) -> list[str]:
+    """Those of the verdict, and in what the counters of today's page differ from what was judged;
+    those of the cell that it used are said once."""
+    return list(dict.fromkeys(caveats((*judged.verdict.caveats, *judged.apart))))
 
 
 def _cause(verdict: Verdict) -> str:
@@ -254,7 +261,7 @@ def _why(judged: Judged) -> str:
         f"time × {_interval(verdict.time)}" if verdict.time else "",
         f"work that changed: {_moved(verdict.work)}",
         sentences.from_knob_line(verdict.work) if verdict.work else "",
-        *caveats(verdict.caveats),
+        *_caveats(judged),
         f"what binds: {_binds(judged)}" if judged.path else "",
     ]
     said = "; ".join(filter(None, parts))

@@ -189,9 +189,14 @@ class Interleaved:
         return self.measured[-1].kernel_sha if self.measured else None
 
     @property
-    def resolved(self) -> Sequence[Resolved]:
+    def resolved(self) -> tuple[Resolved, ...]:
         """What each cell resolved to in that process."""
         return self.measured[-1].resolved if self.measured else ()
+
+    @property
+    def binary(self) -> tuple[str | None, ...]:
+        """A hash of the code of each cell in that process."""
+        return self.measured[-1].binary if self.measured else ()
 
 
 def _some(cells: Sequence[str], disturbed: Sequence[bool]) -> set[str]:
