@@ -102,11 +102,13 @@ class Side:
         return [log(median(each.time_us)) for each in self.processes]
 
     @cached_property
-    def tick(self) -> float:
-        """How far a log time is uncertain by the step of the clock alone."""
-        times = sorted({us for each in self.processes for us in each.time_us})
-        steps = [b - a for a, b in pairwise(times)]
-        return min(steps) / median(times) / 12**0.5 if steps else 0.0
+    def step(self) -> float:
+        """The step of the clock in log time, where most samples lie within two of them: finer noise
+        would make a median of them exact."""
+        times = sorted(us for each in self.processes for us in each.time_us)
+        steps = [b - a for a, b in pairwise(times) if b > a]
+        middle_half = times[3 * len(times) // 4] - times[len(times) // 4] if times else 0.0
+        return min(steps) / median(times) if steps and middle_half <= 2 * min(steps) else 0.0
 
     @cached_property
     def times(self) -> Times | None:

@@ -73,10 +73,10 @@ class Decided:
 
 def tested(base: Side, head: Side, usual: Noise) -> Estimates:
     """What the processes of both sides say, beside the noise that is usual between processes."""
-    tick = max(base.tick, head.tick)
+    step = max(base.step, head.step)
 
     def of(one: Sequence[float], other: Sequence[float]) -> Estimate:
-        return unpaired(one, other, usual, tick)
+        return unpaired(one, other, usual, step)
 
     clocked = all(each.mhz for each in (*base.processes, *head.processes))
     cycles = of(_in_cycles(base), _in_cycles(head)) if clocked else None
@@ -91,9 +91,7 @@ def tested(base: Side, head: Side, usual: Noise) -> Estimates:
 def noise_of(sides: Iterable[Side]) -> Noise:
     """The noise between processes that is usual in all of these."""
     several = (side for side in sides if len(side.levels) > 1)
-    return usual_noise(
-        [Noise(max(variance(s.levels), s.tick**2), len(s.levels) - 1) for s in several]
-    )
+    return usual_noise([Noise(variance(s.levels), len(s.levels) - 1) for s in several])
 
 
 def _in_cycles(side: Side) -> list[float]:
@@ -193,11 +191,9 @@ def _share_moved(found: Estimates, error: float) -> bool:
 def processes_needed(found: Estimates, error: float) -> int | None:
     """Processes a side, as noisy as these, whose interval would lie within 1 % round its middle;
     None above MOST_NEEDED."""
-    now = found.whole.processes / 2
-    noise = found.whole.spread * now**0.5
+    noise = found.whole.spread * (found.whole.processes / 2) ** 0.5
     for count in range(LEAST_PROCESSES, MOST_NEEDED + 1):
-        spread = noise / count**0.5
-        half = Estimate(0.0, spread, 2 * count - 2, 2 * count).change(max(error, CELL_ERROR)).high
-        if log(half) < SAME_WITHIN / 2:
+        level = Estimate(0.0, noise / count**0.5, 2 * count - 2, 2 * count, found.whole.step)
+        if log(level.change(max(error, CELL_ERROR)).high) < SAME_WITHIN / 2:
             return count
     return None

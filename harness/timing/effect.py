@@ -90,27 +90,32 @@ def _trigamma_inverse(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A log ratio from processes, its standard error, and the degrees of freedom of that error."""
+    """A log ratio from processes, its standard error, and the degrees of freedom of that error.
+
+    `step` is what no number of processes makes certain: the step of a clock that all of them read.
+    """
 
     middle: float
     spread: float
     freedom: float
     processes: int
+    step: float = 0.0
 
     @property
     def p(self) -> float:
         """The chance of a log ratio at least so far from 0 where nothing changed."""
         from scipy.special import stdtr
 
-        if self.spread == 0:
-            return float(self.middle == 0)
-        return 2 * float(stdtr(self.freedom, -abs(self.middle) / self.spread))
+        apart = abs(self.middle) - self.step
+        if self.spread == 0 or apart <= 0:
+            return float(apart <= 0)
+        return 2 * float(stdtr(self.freedom, -apart / self.spread))
 
     def change(self, error: float) -> Change:
         """The change, by the interval that leaves out the true one with that chance."""
         from scipy.special import stdtrit
 
-        half = float(stdtrit(self.freedom, 1 - error / 2)) * self.spread
+        half = float(stdtrit(self.freedom, 1 - error / 2)) * self.spread + self.step
         low, high = self.middle - half, self.middle + half
         power = float(stdtrit(self.freedom, POWER)) * self.spread
         return Change(
@@ -131,21 +136,20 @@ def paired(effects: Sequence[float]) -> Estimate:
 
 
 def unpaired(
-    base: Sequence[float], head: Sequence[float], usual: Noise = UNKNOWN, least: float = 0.0
+    base: Sequence[float], head: Sequence[float], usual: Noise = UNKNOWN, step: float = 0.0
 ) -> Estimate:
     """Of head over base, from log times of processes that held one of them each (Welch 1947).
 
-    ValueError for fewer than 2 a side. `least` is how far one log time is uncertain by itself:
-    equal times of a coarse clock are not exact.
+    ValueError for fewer than 2 a side.
     """
     if min(len(base), len(head)) < 2:
         raise ValueError("comparing two sides needs two or more processes of each")
-    sides = [usual.of(max(variance(side), least**2), len(side) - 1) for side in (base, head)]
+    sides = [usual.of(variance(side), len(side) - 1) for side in (base, head)]
     parts = [each.variance / len(side) for each, side in zip(sides, (base, head), strict=True)]
     whole, count = sum(parts), len(base) + len(head)
     shares = (part**2 / each.freedom for part, each in zip(parts, sides, strict=True))
     freedom = whole**2 / sum(shares) if whole else count - 2
-    return Estimate(fmean(head) - fmean(base), sqrt(whole), freedom, count)
+    return Estimate(fmean(head) - fmean(base), sqrt(whole), freedom, count, step)
 
 
 def change(effects: Sequence[float], among: int = 1) -> Change:
