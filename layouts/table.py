@@ -66,6 +66,22 @@ class PageTable:
         pages = self.pages[torch.from_numpy(rows).to(self.pages.device)]
         return PageTable(self.shape, self.streams, self.placed, pages, lengths)
 
+    def reordered(self) -> PageTable:
+        """The table with the full pages of each request from last to first, apart for those that
+        all share: attention takes tokens in any order, so every answer stays what it was."""
+        import torch
+
+        shared, device = self.streams.shared_pages, self.pages.device
+        full = self.lengths // self.shape.page_size
+        common = min(shared, int(full.min()))
+        column = torch.arange(self.pages.shape[1], device=device)[None]
+        end = torch.from_numpy(full).to(device)[:, None]
+        own = (column >= shared) & (column < end)
+        taken = torch.where(own, shared + end - 1 - column, column)
+        taken = torch.where(column < common, common - 1 - column, taken)
+        pages = self.pages.gather(1, taken)
+        return PageTable(self.shape, self.streams, self.placed, pages, self.lengths)
+
 
 def page_table(shape: Shape, streams: Streams, placement: Placement, device: Any) -> PageTable:
     """Build the table of a cell on `device`; the same arguments give the same table everywhere.

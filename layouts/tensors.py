@@ -53,8 +53,9 @@ class Batch:
         return self._with_table(self.table.shortened(lengths))
 
     def borrowing(self, rows: np.ndarray) -> Batch:
-        """The same pool and queries; request i reads the context of request `rows[i]`."""
-        return self._with_table(self.table.borrowed(rows))
+        """The same pool and queries; request i reads the context of request `rows[i]`, with the
+        pages in another order."""
+        return self._with_table(self.table.borrowed(rows).reordered())
 
     def _with_table(self, table: PageTable) -> Batch:
         lowered = lower(table, self.lowered.kind)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
 from pagebench.harness.records.timing import Check
+from pagebench.harness.timing import known
 from pagebench.harness.timing.asking import Asker
 from pagebench.harness.timing.guards import Inputs, canaries
 from pagebench.harness.timing.kept import Kept
@@ -38,10 +40,6 @@ Aimed = tuple[Callable[[Run, str, Needles], None], str, Aim]
 
 OTHER_Q_STREAM = 9
 ROUNDS_AFTER = 2  # rounds of random needles after timing, and for shorter contexts
-EXTREME = 6.0  # times a needle's score, at least 204: e to that is no float32
-# One token, with a query that points away from it: any other weight would show. Then far away and
-# far towards it: a maximum that is not taken off would show.
-ONLY = (-1.0, -EXTREME, EXTREME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +157,9 @@ class Checker:
         if self.batch.shape.batch > 1:
             others = cut.others(self._next(1)[0])
             past.append((miss, f"{when}, a token of another request", others))
-        alone = [(only, when, self._targets(one).only(times)) for times in ONLY]
+        alone = [(only, when, aim) for aim in self._targets(one).only()]
         return (
-            Step(self.batch, self._compare, own),
+            Step(self.batch, self._compare_all if edges else self._compare, own),
             Step(short, self._compare_shorter, near + past),
             Step(one, lambda run, when: None, alone),
         )
@@ -195,20 +193,26 @@ class Checker:
         self._ask_mixed(run, when, moment)
         self._ask_borrowed(run, when)
 
+    def _compare_all(self, run: Run, when: str) -> None:
+        """The same, and what is known besides: of scores far apart, and of pools that change."""
+        self._compare(run, when)
+        aimed = self._targets(self.batch).own(self._next(1)[0], edges=False)
+        asked = known.questions(self.batch, aimed, self.tolerance.random)
+        known.pose(asked, when, partial(self._asker.ask, run), self._kept)
+
     def _ask_mixed(self, run: Run, when: str, moment: str) -> None:
         """Every second request, then every second head, has the other query: the answer is known,
         and what is remembered by a part of the query is wrong."""
         for axis in (0, 1):
             q = mixed(self._q["random"], self._q["other"], axis, self._answers.every)
-            got, known = self._ask(run, q, when), self._answers.expected
-            expected = mixed(known["random"], known["other"], axis, self._answers.index)
+            got, right = self._ask(run, q, when), self._answers.expected
+            expected = mixed(right["random"], right["other"], axis, self._answers.index)
             self._kept.note(moment, f"{when}, with two queries mixed", errors(got, expected))
 
     def _ask_borrowed(self, run: Run, when: str) -> None:
-        """Each request answers in the place of another: also those that are not compared."""
+        """Each request answers in the place of another, from pages in another order: also those
+        that are not compared."""
         answers, lengths = self._answers, self.batch.table.lengths
-        if len(answers.requests) == len(lengths):
-            return
         at = borrowed(lengths, answers.requests)
         rows = np.asarray(answers.requests)[at]
         self.call.replan(self.batch.borrowing(rows))

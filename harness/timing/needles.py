@@ -8,7 +8,7 @@ this stays GAP below: all other tokens together then weigh less than the output'
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +20,11 @@ from pagebench.layouts.tensors import Batch, token_kv, torch_dtype
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEEDLE_STREAM = 8
+NEEDLE_STREAM, SIGN_STREAM = 8, 13
 GAP = 20.0  # e^-20 is 2e-9; half a unit of bf16's last place is 2e-3
 SPARE = 1.0  # deviations above the expected largest of the other scores
 LEAST_SCORE, MOST_SCORE = 34.0, 400.0  # 34 is a query of three times the key at head_dim 128
+EXTREME = 6.0  # times a needle's score, at least 204: e to that is no float32
 LARGEST = 60_000.0  # of a query's elements, in any type
 ROWS = 2**16  # needles made at a time: this bounds scratch memory
 EDGES = ("last", "first", "page end", "page begin", "split end", "split begin", "lowest", "highest")
@@ -40,7 +41,7 @@ class Aim:
     owner: np.ndarray
     position: np.ndarray
     tokens: np.ndarray
-    times: float = 1.0
+    times: float | np.ndarray = 1.0  # of all, or float64 [batch, q_heads]
     use: np.ndarray | None = None  # bool [batch, q_heads]
 
 
@@ -86,7 +87,7 @@ def _flat(shape: Shape, aims: Sequence[Aim]) -> tuple[np.ndarray, np.ndarray]:
         position = np.where(use, aim.position, 0)
         whole.append(np.stack((aim.owner, position, head, use)).reshape(4, -1))
         tokens = np.broadcast_to(aim.tokens[:, None], dims)
-        real.append(np.stack((tokens, np.full(dims, aim.times))).reshape(2, -1))
+        real.append(np.stack((tokens, np.broadcast_to(aim.times, dims))).reshape(2, -1))
     return np.concatenate(whole, 1), np.concatenate(real, 1)
 
 
@@ -137,9 +138,17 @@ class Targets:
             position[:, heads] = self._edge(kind, position[:, heads])
         return Aim(self._owners, position, self._lengths)
 
-    def only(self, times: float) -> Aim:
-        """At the only token of each request, which needs `times` a needle's score to differ."""
-        return Aim(self._owners, 0 * self._owners, np.ones_like(self._lengths), times)
+    def only(self) -> tuple[Aim, Aim, Aim]:
+        """At the only token of each request, with queries that point away from it: any other weight
+        would show. Then far away in half of the heads and far towards it in the others, and the
+        other way round: a maximum that is not taken off would show, or one of another head or
+        request."""
+        shape = self.batch.shape
+        drawn = hash_numpy(shape.seed, SIGN_STREAM, np.arange(shape.batch)) % np.uint64(2)
+        odd = (np.arange(shape.q_heads) + drawn.astype(np.int64)[:, None]) % 2
+        far = EXTREME * (1.0 - 2.0 * odd)
+        aimed = Aim(self._owners, 0 * self._owners, np.ones_like(self._lengths), -1.0)
+        return aimed, replace(aimed, times=far), replace(aimed, times=-far)
 
     def beyond(self, whole: Batch) -> Aim:
         """At the token after the end of each request, where it has one in the `whole` batch."""
