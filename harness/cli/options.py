@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from pagebench.harness.timing.options import BOUNDARIES, Options
 from pagebench.harness.timing.refuse import refusal, refuse_torch
 from pagebench.harness.workers.patience import patience
 from pagebench.kernels.device import Device, DeviceError, find_device, look_for_device
+from pagebench.kernels.plugin_content import content_hash
 from pagebench.kernels.registry import KernelError, add_kernel_file
 
 Names = Annotated[
@@ -142,11 +142,10 @@ def results_path(out: Path | None, *, resume: bool = False) -> Path:
 
 
 def with_file(options: Options, kernel: Path | None) -> Options:
-    """The options with the kernel's file, and what identifies its content."""
+    """The options with the kernel's file, which is loaded, and what identifies its content."""
     if kernel is None:
         return options
-    sha = sha256(kernel.read_bytes()).hexdigest()
-    return replace(options, kernel_file=str(kernel), kernel_sha=sha)
+    return replace(options, kernel_file=str(kernel), kernel_sha=content_hash(kernel))
 
 
 # --- Printing -------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class Samples(Part, frozen=True):
 class Asked(Part, frozen=True, kw_only=True):
     """Options that are not part of the key; `kernel` is the file of --kernel.
 
-    `kernel_sha` is the SHA-256 of that file's content.
+    `kernel_sha` is the SHA-256 of that file's content and of what it imports from its own folder.
     """
 
     seconds: float

@@ -21,7 +21,7 @@ class Options:
     seconds: float = USUAL_SECONDS
     process: int = 0
     kernel_file: str | None = None  # of --kernel
-    kernel_sha: str | None = None  # SHA-256 of its content
+    kernel_sha: str | None = None  # of its content and what it imports
 
 
 def default_options(device: Device, boundary: str = "run") -> Options:
