@@ -59,7 +59,7 @@ class File:
 
 
 def _tested(pairs: Sequence[Pair]) -> list[Row]:
-    usual = noise_of(side for pair in pairs for side in (pair.base, pair.head))
+    usual = noise_of((pair.base, pair.head) for pair in pairs)
     found = [tested(pair.base, pair.head, usual) for pair in pairs]
     errors = holm([each.p for each in found])
     told = zip(pairs, found, errors, strict=True)

@@ -88,10 +88,16 @@ def tested(base: Side, head: Side, usual: Noise) -> Estimates:
     return Estimates(found.whole, cycles, modes, unpaired(one.shares, other.shares))
 
 
-def noise_of(sides: Iterable[Side]) -> Noise:
-    """The noise between processes that is usual in all of these."""
-    several = (side for side in sides if len(side.levels) > 1)
-    return usual_noise([Noise(variance(s.levels), len(s.levels) - 1) for s in several])
+def noise_of(pairs: Iterable[tuple[Side, Side]]) -> Noise:
+    """The noise between processes that is usual in all of these, for each side of a pair."""
+    return usual_noise([_noise(base.levels, head.levels) for base, head in pairs]).half
+
+
+def _noise(base: Sequence[float], head: Sequence[float]) -> Noise:
+    """The variance of both sides round their own means."""
+    each = [(len(side) - 1, variance(side)) for side in (base, head)]
+    freedom = sum(count for count, _ in each)
+    return Noise(sum(count * seen for count, seen in each) / freedom, freedom)
 
 
 def _in_cycles(side: Side) -> list[float]:

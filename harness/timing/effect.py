@@ -24,7 +24,7 @@ ERROR = 0.05  # chance of a wrong "changed", all looks and differences together
 SAME_WITHIN = 0.01  # an interval inside these bounds is "same"
 LEAST_EFFECT = 0.004  # two copies of one cell in one process differ by this much (docs/log.md)
 MOST_LOG = log(1000)
-LEAST_KNOWN = 8  # variances, of two sides each, that say what noise is usual
+LEAST_KNOWN = 4  # measurements that say what noise is usual
 MOST_ALIKE = 100.0  # degrees of freedom of the usual noise
 POWER = 0.8  # of the detectable effect that a record has
 
@@ -54,6 +54,11 @@ class Noise:
         whole = self.freedom + freedom
         drawn = (self.freedom * self.variance + freedom * seen) / whole
         return Noise(max(drawn, self.variance), whole)
+
+    @property
+    def half(self) -> Noise:
+        """Half as sure: what each of two sides knows of it, for together they know it once."""
+        return Noise(self.variance, self.freedom / 2)
 
 
 UNKNOWN = Noise(0.0, 0.0)
