@@ -15,9 +15,15 @@ from pagebench.kernels.probes.faulty import FAULTY_PREFIX, ON_STREAMS, PLANTED
 from pagebench.kernels.registry import is_shipped
 
 SMALL = "distinct_p16_b3_l1013_h8x4_d64"
-# What differs from SMALL: a page must be full to be lost by a remainder.
-OTHERWISE = {"faultylastpage": "distinct_p16_b3_l1008_h8x4_d64"}
+# What differs from SMALL: a page must be full to be lost by a remainder, a token alone in its page,
+# the number of pages odd.
+OTHERWISE = {
+    "faultylastpage": "distinct_p16_b3_l1008_h8x4_d64",
+    "faultynewest": "distinct_p16_b3_l1009_h8x4_d64",
+    "faultyoddpages": "distinct_p16_b3_l1000_h8x4_d64",
+}
 RATES_ONLY = ("faultyrarely",)  # no run must find it
+RATES_IN_LONGER, LONG = ("faultyotherkey", "faultykeyheads"), 8192  # nor these, in LONG contexts
 INNOCENT = (
     SMALL,
     "distinct_p16_b3_l64_h8x4_d64",
@@ -29,7 +35,7 @@ INNOCENT = (
     "shared_p16_b4_l500_h8x4_d64",
 )
 # How little is found, in longer contexts.
-LITTLE = ("one", "four", "page", "replaced", "onehead")
+LITTLE = ("one", "four", "page", "replaced", "onehead", "lsebase", "otherkey", "keyheads")
 LONGER = (
     "distinct_p16_b2_l8192_h4x2_d64",
     "distinct_p16_b2_l8192_h4x2_d64_e4m3",
@@ -71,7 +77,10 @@ def _shapes(name: str) -> tuple[str, ...]:
 def trial(cell: Cell) -> Trial:
     """What a cell's kernel must end as: ours are right, but for those that are wrong on purpose."""
     if cell.kernel.startswith(FAULTY_PREFIX):
-        return Trial(cell, None if cell.kernel in RATES_ONLY else "wrong")
+        is_open = cell.kernel in RATES_ONLY or (
+            cell.kernel in RATES_IN_LONGER and cell.shape.kv_len >= LONG
+        )
+        return Trial(cell, None if is_open else "wrong")
     return Trial(cell, "right" if is_shipped(cell.kernel) else None)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagebench.kernels.adapter import Adapter, Call
 from pagebench.kernels.device import Device
-from pagebench.kernels.probes import bugs, seen
+from pagebench.kernels.probes import bugs, online, places, seen, stale
 from pagebench.kernels.probes.seen import Bug, Seen
 from pagebench.kernels.probes.streams import on_streams
 from pagebench.layouts.shape import Shape
@@ -59,12 +59,16 @@ BUGS: dict[str, Bug] = {
     "writespool": bugs.writespool,
     "writesquery": bugs.writesquery,
     "writesbeside": bugs.writesbeside,
+    **places.BUGS,
+    **online.BUGS,
+    **stale.BUGS,
 }
 INNOCENT: dict[str, Bug] = {
     "plain": seen.attention,
     "order": seen.reversed_order,
     "bf16": seen.in_bf16,
     "splits": seen.in_splits,
+    **online.INNOCENT,
 }
 FAULTY_PREFIX, INNOCENT_PREFIX = "faulty", "innocent"
 
