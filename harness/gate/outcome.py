@@ -125,6 +125,10 @@ class ModesPart(Part, frozen=True, tag_field="caveat", tag="modes part"):
     slow: Change
 
 
+class ShareUnclear(Part, frozen=True, tag_field="caveat", tag="share unclear"):
+    """Both sides have the same two modes, and whether their share changed is not known."""
+
+
 class InBoth(Part, frozen=True, tag_field="caveat", tag="in both"):
     """So many processes of the head stand in the base's file too, and count there alone. `all` of
     them do where the two sides are one measurement."""
@@ -141,6 +145,7 @@ GateCaveat = (
     | Wide
     | NotInCycles
     | ModesPart
+    | ShareUnclear
     | InBoth
     | ShortCall
     | Throttled

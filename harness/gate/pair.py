@@ -32,6 +32,7 @@ from pagebench.harness.gate.outcome import (
     ModesPart,
     NotInCycles,
     Row,
+    ShareUnclear,
     Wide,
 )
 from pagebench.harness.gate.sides import Process, Side, without_copies
@@ -162,8 +163,11 @@ class Pair:
         """Why what was tested is unclear."""
         if word.word == "changed" and word.cycles:
             return NotInCycles(self.base.mhz or 0, self.head.mhz or 0, word.cycles)
-        if word.modes and "changed" in {each.word for each in word.modes}:
+        words = {each.word for each in word.modes or ()}
+        if word.modes and "changed" in words:
             return ModesPart(*word.modes)
+        if words == {"same"}:
+            return ShareUnclear()
         return Wide(processes_needed(found, error))
 
     # --- Rows ---

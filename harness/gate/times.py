@@ -178,15 +178,17 @@ def _of_modes(
 ) -> Decided:
     (fast, fast_change), (slow, slow_change) = (_word(each, error) for each in modes)
     changes = (fast_change, slow_change)
-    words = {fast, slow}
-    time = found.whole.change(error)
-    if words == {"changed"} and modes[0].middle * modes[1].middle > 0:
+    if fast == slow == "changed" and modes[0].middle * modes[1].middle > 0:
         nearer = min(changes, key=lambda each: abs(log(each.ratio)))
         return Decided("changed", nearer, changes, cycles)
-    if words == {"same"}:
-        word = "shared" if _share_moved(found, error) else _word(found.whole, error)[0]
-        return Decided("unclear" if word == "changed" else word, time, changes, cycles)
-    return Decided("unclear", time, changes, cycles)
+    word, time = _word(found.whole, error)
+    if fast == slow == "same" and _share_moved(found, error):
+        word = "shared"
+    elif word == "changed" or not fast == slow == "same":
+        word = "unclear"
+    least = max(each.detectable for each in changes)
+    known = "unclear" if word == "shared" else word
+    return Decided(word, replace(time, word=known, detectable=least), changes, cycles)
 
 
 def _share_moved(found: Estimates, error: float) -> bool:

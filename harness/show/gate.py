@@ -19,6 +19,7 @@ from pagebench.harness.gate.outcome import (
     ModesPart,
     NotInCycles,
     Row,
+    ShareUnclear,
     Times,
     Wide,
 )
@@ -201,6 +202,8 @@ def _of_time(found: GateCaveat) -> str:
                 f"the SM clock went from {base_mhz:.0f} to {head_mhz:.0f} MHz, and in cycles it is "
                 f"{_step(cycles.ratio)} {_interval(cycles)}"
             )
+        case ShareUnclear():
+            return "both modes are where they were; whether their share changed is unclear"
         case ModesPart(fast, slow):
             return (
                 f"its two modes went apart: {_step(fast.ratio)} {_interval(fast)} and "

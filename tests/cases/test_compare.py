@@ -437,6 +437,17 @@ def test_two_modes_of_which_one_moved_are_unclear() -> None:
     assert any("its two modes went apart" in why for why in found["why"])
 
 
+def test_equal_modes_whose_share_wanders_are_unclear_for_that() -> None:
+    """Processes of a cell pick the slow mode a third of the time, more or less."""
+
+    def wandering(*slow_of_ten: int) -> list[Timing]:
+        return [replace(bimodal(100, 105, s)[n], process=n) for n, s in enumerate(slow_of_ten)]
+
+    found = row(wandering(2, 8, 3, 7, 4), later(wandering(7, 8, 2, 4, 6)))
+    assert found["status"] == "UNCLEAR"
+    assert any("whether their share changed is unclear" in why for why in found["why"])
+
+
 def test_equal_modes_and_shares_are_same() -> None:
     assert row(bimodal(100, 105, 3), later(bimodal(100, 105, 3)))["status"] == "SAME"
 
