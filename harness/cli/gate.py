@@ -39,7 +39,7 @@ def compare(
         print_json([*map(machine.row_json, found.rows), machine.comparison_json(found)])
     else:
         put(gate.comment(found) if markdown else f"{gate.table(found)}\n{gate.summary(found)}")
-    for line in gate.warnings(found):
+    for line in gate.warnings(found, strict=strict):
         say(line)
     return found.exit_code(strict=strict)
 

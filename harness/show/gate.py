@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pagebench.harness.escape import in_markdown
 from pagebench.harness.gate.outcome import (
+    JUDGED,
     MOVED,
     Comparison,
     Differs,
@@ -245,13 +246,16 @@ def _without_clock(cells: Sequence[str]) -> tuple[str, ...]:
     return (*cells[:2], *cells[3:7], *cells[8:])
 
 
-def warnings(found: Comparison) -> Iterator[str]:
-    """What must be said of the two files."""
-    if found.is_older:
-        yield "the head was measured before the base: were they swapped?"
+def warnings(found: Comparison, *, strict: bool) -> Iterator[str]:
+    """What must be said of the two files: why nothing was judged, or what to mistrust."""
+    judged = len(found.of(*JUDGED))
     if not found.rows:
         yield "neither file has a measurement"
     elif all(row.base is None or row.head is None for row in found.rows):
         yield "the two files have no measurement in common"
-    elif not found.of("FAILED", *MOVED, "SAME"):
+    elif not judged:
         yield "nothing could be judged"
+    elif strict and judged < len(found.rows):
+        yield f"--strict: {len(found.rows) - judged} of {len(found.rows)} could not be judged"
+    if judged and found.is_older:
+        yield "the head was measured before the base: were they swapped?"

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import msgspec
 
 from fakes import H200, pagebench_here
+from fakes.compared import counters, side
 from fakes.fuzzing import MANY, SEED, ends_well
 from fakes.made import lost, rounds
 from fakes.study_records import OTHER_KINDS
@@ -84,6 +85,23 @@ def test_damaged_records_end_in_a_line(in_tmp: Path) -> None:
         words = dice.choice(COMMANDS)
         told = f"PAGEBENCH_FUZZ_SEED={SEED}, case {number}: {words}: {text[:2000]}"
         ends_well(pagebench_here(*words), told)
+
+
+def test_damaged_sides_end_in_a_line(in_tmp: Path) -> None:
+    """3acd176 compared no files."""
+    dice = random.Random(SEED)
+    lines = [codec.to_json(each) for each in (*side(100.0), counters(ldg=1000))]
+    lines += [line for line in LINES if line["kind"] in ("rounds", "group")]
+    Path("base.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for number in range(CASES // 5):
+        head = list(map(json.dumps, lines))
+        at = dice.randrange(len(head))
+        head[at] = damaged(lines[at], dice)
+        Path("head.jsonl").write_text("\n".join(dice.sample(head, len(head))))
+        words = dice.sample(("base.jsonl", "head.jsonl"), 2)
+        option = dice.choice(((), ("--json",), ("--markdown",), ("--strict",)))
+        told = f"PAGEBENCH_FUZZ_SEED={SEED}, case {number}: {words} {option}: {head[at][:2000]}"
+        ends_well(pagebench_here("compare", *words, *option), told)
 
 
 def test_odd_names_end_in_a_line(in_tmp: Path) -> None:
