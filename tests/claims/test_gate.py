@@ -114,12 +114,15 @@ def cells(way: str) -> list[list[Pair]]:
     return [list(map(cut, deal(run))) for run in eights()]
 
 
-def changed(pairs: Sequence[Pair]) -> list[bool]:
+def words(pairs: Sequence[Pair]) -> list[str]:
     usual = noise_of(pairs)
     found: list[Estimates] = [times.tested(*pair, usual) for pair in pairs]
     errors = holm([each.p for each in found])
-    words = (decided(each, error).word for each, error in zip(found, errors, strict=True))
-    return [word == "changed" for word in words]
+    return [decided(each, error).word for each, error in zip(found, errors, strict=True)]
+
+
+def changed(pairs: Sequence[Pair]) -> list[bool]:
+    return [word == "changed" for word in words(pairs)]
 
 
 def swept(way: str, count: int, planted: float = 1.0) -> Iterator[list[bool]]:
@@ -174,6 +177,21 @@ def test_a_cell_compared_alone_has_a_false_alarm_in_at_most_two_per_cent(way: st
 def test_one_slower_cell_of_24_is_found(way: str, ratio: float, least: float) -> None:
     """With four processes a side: docs/regressions.md states the rates."""
     assert fmean(found[0] for found in swept(way, 150, ratio)) >= least
+
+
+def test_both_modes_three_per_cent_slower_are_found_and_nothing_is_no_share() -> None:
+    """In the four runs of eight that have two modes."""
+    bimodal = [at for at, run in enumerate(eights()) if _has_modes(run)]
+    assert len(bimodal) == 4
+    rng, every, found, quiet = np.random.default_rng(1), cells("halves"), [], []
+    for _ in range(100):
+        others = rng.permutation([at for at in range(len(every)) if at not in bimodal])
+        at = (rng.choice(bimodal), *others[: TOGETHER - 1])
+        pairs = [every[cell][rng.integers(len(every[cell]))] for cell in at]
+        quiet += words(pairs)
+        found.append(words([(pairs[0][0], slower(pairs[0][1], 1.03)), *pairs[1:]])[0])
+    assert fmean(word == "changed" for word in found) >= 0.95
+    assert not {"changed", "shared"} & set(quiet)
 
 
 # --- Other rules, on the same processes: each takes one run a side ------------------------------
