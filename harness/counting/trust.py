@@ -14,33 +14,41 @@ from pagebench.harness.progress import Progress
 from pagebench.harness.records import identity, store
 from pagebench.harness.records.calibration import Calibration
 from pagebench.harness.records.counters import Counters, How
+from pagebench.harness.records.identity import Difference
 from pagebench.kernels.device import Device
 
 CALIBRATIONS = Path("runs/calibration.jsonl")
 
 
-def newest(
+def of_model(
     gpu: str | None, ncu: str | None, files: Sequence[Path] = (CALIBRATIONS,)
-) -> Calibration | None:
-    """The newest calibration of that GPU model and ncu version, or None.
+) -> list[Calibration]:
+    """The calibrations of that GPU's name and ncu version, the newest last.
 
     Records that are damaged, or of another version of pagebench, are skipped.
     """
     found = store.read_whole([path for path in files if path.exists()], Calibration)
-    mine = [each for each in found if (each.gpu, each.ncu) == (gpu, ncu)]
-    return mine[-1] if mine else None
+    return [each for each in found if (each.gpu, each.ncu) == (gpu, ncu)]
 
 
 def calibration_of(environment: Environment, how: How, progress: Progress) -> Calibration | None:
-    """The newest calibration for that GPU and ncu, or None, which `progress` reports."""
-    found = newest(environment.gpu, how.ncu)
-    if found and (apart := identity.apart(found.environment, environment)):
-        told = ", ".join(f"{each.field} {each.one} and {each.other}" for each in apart)
-        progress(f"the calibration of this GPU model is of another: {told}")
-        found = None
-    if found is None:
+    """The newest calibration for that GPU model and ncu, or None, which `progress` reports; so are
+    newer ones of another model of that name, and software that another was made under."""
+    named = of_model(environment.gpu, how.ncu)
+    mine = [each for each in named if not identity.apart(each.environment, environment)]
+    if named and named[-1] not in mine:
+        apart = identity.apart(named[-1].environment, environment)
+        progress(f"the calibration of this GPU model is of another: {_told(apart)}")
+    if not mine:
         progress("counters are not calibrated on this GPU and ncu: run pagebench calibrate")
-    return found
+        return None
+    if differs := identity.in_software(mine[-1].environment, environment):
+        progress(f"the calibration was made under other software: {_told(differs)}")
+    return mine[-1]
+
+
+def _told(found: Sequence[Difference]) -> str:
+    return ", ".join(f"{each.field} {each.one} and {each.other}" for each in found)
 
 
 def without_distrusted(counted: Sequence[Counters], progress: Progress) -> list[Counters]:

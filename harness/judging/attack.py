@@ -8,9 +8,10 @@ from dataclasses import replace
 from pagebench.harness.cell import Cell
 from pagebench.harness.counting.predict import predict_counters
 from pagebench.harness.errors import UserError, as_user_error
+from pagebench.harness.records import identity
 from pagebench.harness.records.attack import Attack, ExtraWork, Variant
 from pagebench.harness.records.dose import Step
-from pagebench.harness.timing.interleaved import Interleaved
+from pagebench.harness.timing.interleaved import Interleaved, NotTimed
 from pagebench.harness.timing.refuse import refusal
 from pagebench.kernels.device import Device
 from pagebench.layouts.shape import SizeError
@@ -87,6 +88,7 @@ def attack_of(how: str, groups: Sequence[Interleaved]) -> Attack:
     """The effect in every variant, and its word. NotTimed where a variant has no times."""
     for group in groups:
         group.refuse_failed(" ".join(cell.name for cell in group.cells))
+    _refuse_apart(groups)
     variants = tuple(map(_variant, groups))
     given = groups[GIVEN[how]]
     return Attack(
@@ -98,6 +100,19 @@ def attack_of(how: str, groups: Sequence[Interleaved]) -> Attack:
         environment=given.environment,
         kernel_sha=given.kernel_sha,
     )
+
+
+def _refuse_apart(groups: Sequence[Interleaved]) -> None:
+    """NotTimed where variants were timed on several machines, under several versions of software or
+    with several contents of a kernel's file. Their calls may differ: that is what is attacked."""
+    first, *others = (
+        {**identity.of_environment(each.environment), "kernel file": each.kernel_sha or "none"}
+        for each in groups
+    )
+    for other in others:
+        if found := identity.differences(first, other):
+            told = ", ".join(f"{each.field} {each.one} and {each.other}" for each in found)
+            raise NotTimed(f"attack: its variants were not made alike: {told}", crashed=False)
 
 
 def _names(group: Interleaved) -> tuple[str, str]:
