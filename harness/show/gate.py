@@ -111,7 +111,12 @@ def common(found: Comparison) -> tuple[Differs, ...]:
     return tuple(each for each in rows[0].differs if all(each in row.differs for row in rows))
 
 
-SHORTENED = {"uuid": 12, "commit": 12}  # characters that tell two of them apart
+SHORTENED = {
+    "uuid": 12,
+    "commit": 12,
+    "kernel file": 12,
+    "binary": 20,
+}  # characters that tell apart
 
 
 def _both(found: Sequence[Differs | Differing]) -> str:
