@@ -12,7 +12,7 @@ from pagebench.harness.gate.sides import Process, Side
 from pagebench.harness.judging.binary import same_binary
 from pagebench.harness.judging.work import TRAFFIC, work_of
 from pagebench.harness.records import identity
-from pagebench.harness.records.counters import Counters, Kernel
+from pagebench.harness.records.counters import Kernel
 
 REFUSED = "what is compared"  # of a field in which two measurements may not differ
 # A hash of a GPU's code says all only where the host's code stands outside the bracket.
@@ -102,14 +102,10 @@ def work_changed(base: Side, head: Side) -> dict[str, float | None]:
     """Stable counts of the timed calls that changed, head over base; None from zero. Traffic is not
     exact, so it is none of them."""
     one, other = base.counted, head.counted
-    if one is None or other is None or not _counted_alike(one, other):
+    if one is None or other is None:
         return {}
     changed = work_of(one.total, other.total, {}, same_binary(one, other)).changed
     return {name: times for name, times in changed.items() if name not in TRAFFIC}
-
-
-def _counted_alike(one: Counters, other: Counters) -> bool:
-    return (one.how.chip, one.how.l2) == (other.how.chip, other.how.l2)
 
 
 def same_code(key: Key, base: Process, head: Process, found: Sequence[Differs]) -> bool | None:

@@ -58,6 +58,19 @@ def test_no_number_of_processes_makes_less_than_a_step_of_the_clock_certain() ->
     assert (found.p, found.change(0.05).word) == (1.0, "unclear")
 
 
+def test_two_modes_are_as_certain_as_the_less_certain_one() -> None:
+    sure, unsure = unpaired([0.0, 1e-4] * 2, [0.03, 0.0301] * 2), unpaired([0, 0.01], [0.02, 0.03])
+    assert times.Estimates(sure, modes=(sure, unsure)).p == unsure.p > sure.p
+    down = unpaired([0.03, 0.0301] * 2, [0.0, 1e-4] * 2)
+    assert times.Estimates(sure, modes=(sure, down)).p == 1.0
+
+
+def test_no_variance_is_taken_for_less_than_the_usual_one() -> None:
+    usual = Noise(0.003**2, 2)
+    assert usual.of(1e-12, 3) == Noise(0.003**2, 5)
+    assert usual.of(0.01**2, 3).variance == pytest.approx((2 * 0.003**2 + 3 * 0.01**2) / 5)
+
+
 def test_holm_holds_the_smallest_to_all_and_the_next_to_one_less() -> None:
     assert holm([0.5, 0.001, 0.004, 0.2], 0.02) == pytest.approx(
         [0.02 / 2, 0.02 / 4, 0.02 / 3, 0.02 / 2]
