@@ -19,6 +19,7 @@ from fakes.compared import (
     AXES,
     CELL,
     HERE,
+    NOISE,
     OTHER_CODE,
     counters,
     failed,
@@ -185,6 +186,11 @@ def test_a_head_that_is_older_than_the_base_is_said() -> None:
     assert "measured before the base: were they swapped?" in done.stderr
 
 
+def test_sides_that_took_turns_are_not_swapped() -> None:
+    early = replace(BASE[0], started="2026-12-03T00:00:00+00:00")
+    assert compare([*BASE[1:], early], later(side(98.0))).stderr == ""
+
+
 # --- What cannot be compared ----------------------------------------------------------------------
 
 APART: dict[str, dict[str, Any]] = {
@@ -345,6 +351,14 @@ def test_what_was_counted_stands_beside_the_verdict() -> None:
     assert "ldg x 1.12" in found["why"]
 
 
+def test_kernels_that_cupti_saw_are_compared() -> None:
+    def seen(*symbols: str) -> dict[str, Any]:
+        return {"clock": "cupti", "samples": replace(samples(100.0), kernels=symbols)}
+
+    found = row(side(1, **seen("decode")), later(side(1, **seen("decode", "merge"))))
+    assert "code: kernels 1 and 2, symbols decode and decode, merge" in found["why"]
+
+
 def test_counters_of_another_call_are_not_put_beside_it() -> None:
     other = replace(counters(ldg=9000), resolved={"kernel": "k", "splits": 9})
     assert row([*BASE, counters(ldg=1000)], [*later(BASE), other])["work"] == {}
@@ -397,6 +411,18 @@ def test_a_clock_that_barely_moved_takes_no_slower_cell_away() -> None:
     slow = [timing(1, n, samples=samples(100.43 * (1 + n / 9e4), mhz=1979)) for n in range(5)]
     fast = [timing(1, n, samples=samples(100.0 * (1 + n / 9e4), mhz=1980)) for n in range(5)]
     assert row(fast, later(slow))["status"] == "SLOWER"
+
+
+def test_a_call_of_few_floors_says_so() -> None:
+    assert "the call lasts 4.0 floors of its clock" in row(side(10.0), later(side(10.0)))["why"]
+
+
+def test_a_move_of_unknown_size_is_said_to_be_no_measurement() -> None:
+    base = [timing(100.0 + n / 10, n) for n in range(5)]
+    head = later([timing(us, n) for n, us in enumerate((160.0, 190.0, 200.0, 210.0, 240.0))])
+    found = row(base, head)
+    assert found["status"] == "SLOWER"
+    assert "by how much is no measurement" in found["why"]
 
 
 def test_a_compile_in_the_middle_is_one_sample() -> None:
@@ -606,6 +632,20 @@ def test_what_a_record_says_reaches_neither_terminal_nor_markdown_as_more() -> N
 def test_two_ways_of_printing_are_one_too_many() -> None:
     done = compare(BASE, BASE, "--json", "--markdown")
     assert (done.returncode, done.stderr) == (2, "use only one of --json and --markdown\n")
+
+
+def test_what_would_be_found_grows_with_the_cells_beside_it() -> None:
+    def detectable(count: int) -> float:
+        every = [
+            timing(100.0 * (1 + 4 * noise), n, f"c{cell}_distinct_p16")
+            for cell in range(count)
+            for n, noise in enumerate(NOISE)
+        ]
+        first = rows(every, later(every))[0]
+        assert first["status"] == "SAME"
+        return float(first["time"]["detectable"])
+
+    assert detectable(1) < detectable(3)
 
 
 def test_24_cells_are_corrected_for_and_say_so() -> None:
