@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOMENT_STREAM = 10
 MOMENTS = 1024  # then they repeat
 ONE_IN = 8  # samples in which the query is another, and ones that are compared
-STIRRED = 12  # elements of a head whose last bits count the samples
+STIRRED = 12  # elements of a head whose last bits count the samples: the smallest, which move least
 
 
 @dataclass(slots=True)
@@ -41,13 +41,15 @@ class Watch:
     worst: Tensor | None = None
     _samples: int = field(init=False, default=0)
     _stirs: int = field(init=False, default=0)  # 0: the query stands as it is
-    _flips: Tensor = field(init=False)  # int16 [2^STIRRED, head_dim]: bits that each number turns
+    _digits: dict[str, Tensor] = field(init=False)  # int16, as the queries
+    _flips: Tensor = field(init=False)  # int16, as a query: the last bits that are turned
     _moments: np.ndarray = field(init=False)  # bool [moments, 2]
 
     def __post_init__(self) -> None:
         draws = hash_numpy(self.batch.shape.seed, MOMENT_STREAM, np.arange(2 * MOMENTS))
         self._moments = (draws % np.uint64(ONE_IN) == 0).reshape(MOMENTS, 2)
-        self._flips = _flips(self.batch.shape.head_dim).to(self.batch.device)
+        self._digits = {name: _digits(self.queries[name]) for name in ("random", "other")}
+        self._flips = self._digits["random"].clone()
 
     def forget_output(self) -> None:
         """Fill the output with infinity: what the call does not write stays infinite."""
@@ -56,28 +58,33 @@ class Watch:
 
     def put(self, name: str) -> None:
         """Make that query the batch's."""
+        assert self.batch.q is not None
         self.asked, self._stirs = name, 0
-        self._stand()
+        self._write(self.batch.q)
 
     @property
     def standing(self) -> Tensor:
         """What the batch's query must be now."""
+        q = self.queries[self.asked].clone()
+        self._write(q)
+        return q
+
+    def _write(self, q: Tensor) -> None:
+        """The query that is asked, as often stirred as counted, into `q`."""
         import torch
 
-        q = self.queries[self.asked]
-        return (q.view(torch.int16) ^ self._flips[self._stirs]).view(q.dtype)
-
-    def _stand(self) -> None:
-        import torch
-
-        assert self.batch.q is not None
-        q, stands = (each.view(torch.int16) for each in (self.queries[self.asked], self.batch.q))
-        torch.bitwise_xor(q, self._flips[self._stirs], out=stands)
+        asked, into = (each.view(torch.int16) for each in (self.queries[self.asked], q))
+        if self._stirs == 0:
+            into.copy_(asked)
+            return
+        torch.bitwise_and(self._digits[self.asked], self._stirs, out=self._flips)
+        torch.bitwise_xor(asked, self._flips.clamp_(max=1), out=into)
 
     def _stir(self) -> None:
         """Make the batch's query one that was never asked, and whose answer is that of `asked`."""
-        self._stirs = self._stirs % (len(self._flips) - 1) + 1
-        self._stand()
+        assert self.batch.q is not None
+        self._stirs = self._stirs % (2**STIRRED - 1) + 1
+        self._write(self.batch.q)
 
     def prepared(self, prepare: Callable[[], object], l2: str) -> Callable[[], object]:
         """`prepare`, with the output forgotten and, at random moments, another query.
@@ -128,12 +135,9 @@ class Watch:
         return bool(self._moments[self._samples % MOMENTS, stream])
 
 
-def _flips(head_dim: int) -> Tensor:  # int16 [2^STIRRED, head_dim]
-    """Row n turns the last bits of the elements, evenly spread, that are the binary digits of n."""
+def _digits(q: Tensor) -> Tensor:  # int16 [batch, q_heads, head_dim]
+    """A binary digit for each of a head's smallest elements, 0 for the others."""
     import torch
 
-    flips = np.zeros((2**STIRRED, head_dim), np.int16)
-    numbers = np.arange(2**STIRRED)
-    for digit in range(STIRRED):
-        flips[:, digit * head_dim // STIRRED] ^= (numbers >> digit & 1).astype(np.int16)
-    return torch.from_numpy(flips)
+    rank = q.float().abs().argsort(-1).argsort(-1)
+    return torch.where(rank < STIRRED, 2 ** rank.clamp(max=STIRRED), 0).to(torch.int16)
