@@ -157,6 +157,7 @@ STUDY = str(RESULTS / "h200" / "study.jsonl")
 VIEWERS = (
     ("list",),
     ("report", STUDY),
+    ("compare", STUDY, STUDY),
     ("show", "xqa_shared_p16", STUDY),
     ("study", STUDY, "--out", "page"),
 )

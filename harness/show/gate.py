@@ -238,7 +238,7 @@ def comment(found: Comparison) -> str:
     changed = [
         row for row in found.rows if row.status not in ("SAME", "UNCLEAR") or row.code_changed
     ]
-    lines = [f"**{in_markdown(summary(found))}**"]
+    lines = [f"**pagebench compare: {in_markdown(summary(found))}**"]
     if everywhere:
         lines += ["", in_markdown(f"Base and head differ in {_both(everywhere)}.")]
     if changed:
