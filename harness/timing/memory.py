@@ -9,15 +9,13 @@ from math import ceil
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.timing.planned import workspace_of
+from pagebench.harness.timing.scratch import FILL_BYTES, oracle_bytes
 from pagebench.kernels.adapter import Adapter, Refusal
 from pagebench.kernels.device import Device, memory_bytes
 from pagebench.kernels.limits import MOST_INT32, at_most
 from pagebench.layouts.shape import Shape
 from pagebench.layouts.sharing import prefix_tokens
 
-ORACLE_BYTES = 24  # scratch bytes per KV element: a hash, its temporaries, fp32 keys and values
-SCORE_BYTES = 64  # per token and query head: fp32 scores of four questions, and their copies
-FILL_BYTES = {"cuda": 2 << 30, "cpu": 160 << 20}  # scratch while a pool is filled in chunks
 ADDRESSABLE = 2**47  # bytes of a process on x86-64 and on arm64 with three levels of pages
 LESS = "use a smaller batch or a shorter context"
 UNITS = ("GB", "TB", "PB")
@@ -35,11 +33,6 @@ def device_bytes(shape: Shape, pages: int, workspace: int, kind: str, boundary: 
     oracle = shape.kv_len * oracle_bytes(shape)
     pool = pages * shape.page_size * shape.token_kv_bytes
     return pool + tables + max(FILL_BYTES[kind], oracle, workspace)
-
-
-def oracle_bytes(shape: Shape) -> int:
-    """Scratch bytes that the oracle takes for a token."""
-    return ORACLE_BYTES * shape.kv_heads * shape.head_dim + SCORE_BYTES * shape.q_heads
 
 
 def refuse_size(cell: Cell, adapter: Adapter, device: Device, boundary: str) -> Refusal | None:

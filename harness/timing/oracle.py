@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagebench.harness.timing.memory import FILL_BYTES, oracle_bytes
+from pagebench.harness.timing.scratch import FILL_BYTES, oracle_bytes
 from pagebench.kernels.reference import attend_each
 from pagebench.layouts.counter_hash import hash_numpy
 from pagebench.layouts.tensors import Batch, contexts
