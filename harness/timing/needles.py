@@ -144,8 +144,10 @@ class Targets:
         other way round: a maximum that is not taken off would show, or one of another head or
         request."""
         shape = self.batch.shape
-        drawn = hash_numpy(shape.seed, SIGN_STREAM, np.arange(shape.batch)) % np.uint64(2)
-        odd = (np.arange(shape.q_heads) + drawn.astype(np.int64)[:, None]) % 2
+        request = np.arange(shape.batch)  # of each two, one is turned; which one, the seed decides
+        drawn = hash_numpy(shape.seed, SIGN_STREAM, request // 2) % np.uint64(2)
+        turned = request + drawn.astype(np.int64)
+        odd = (np.arange(shape.q_heads) + turned[:, None]) % 2
         far = EXTREME * (1.0 - 2.0 * odd)
         aimed = Aim(self._owners, 0 * self._owners, np.ones_like(self._lengths), -1.0)
         return aimed, replace(aimed, times=far), replace(aimed, times=-far)
