@@ -189,8 +189,8 @@ def reason(found: GateCaveat) -> str:
             return f"the {side}'s processes were not made alike: {_both(differs)}"
         case Disturbed(what, side):
             return f"{what} in the {side} alone"
-        case InBoth(processes, True):
-            return f"the head's {plural(processes, 'process', 'es')} are the base's own"
+        case InBoth(_, True):
+            return "every process of the head is one of the base"
         case InBoth(processes, False):
             return f"{plural(processes, 'process', 'es')} of the head stand in the base too"
         case _:
@@ -242,13 +242,13 @@ def comment(found: Comparison) -> str:
     if everywhere:
         lines += ["", in_markdown(f"Base and head differ in {_both(everywhere)}.")]
     if changed:
-        rows = (_without_clock(cells_of(row, everywhere)) for row in changed)
-        lines += ["", markdown(_without_clock(HEADINGS), rows)]
+        rows = (_without_processes(cells_of(row, everywhere)) for row in changed)
+        lines += ["", markdown(_without_processes(HEADINGS), rows)]
     return "\n".join(lines)
 
 
-def _without_clock(cells: Sequence[str]) -> tuple[str, ...]:
-    return (*cells[:2], *cells[3:7], *cells[8:])
+def _without_processes(cells: Sequence[str]) -> tuple[str, ...]:
+    return (*cells[:7], *cells[8:])
 
 
 def warnings(found: Comparison, *, strict: bool) -> Iterator[str]:

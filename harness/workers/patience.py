@@ -15,7 +15,7 @@ PATIENCE_S = {
     "usual": 120.0,
 }
 LEAST_STARTING_S = 60.0  # a process that loads torch from a slow disk
-CALLS = 20  # of a slow kernel that a stage may make before it says something
+CALLS = 40  # of a slow kernel in a stage: more than a check makes
 
 
 def set_patience(seconds: float) -> None:

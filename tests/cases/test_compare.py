@@ -163,7 +163,8 @@ def test_the_same_file_twice_is_same(count: int) -> None:
     done = pagebench_here("compare", "base.jsonl", "base.jsonl")
     assert done.returncode == 0
     assert "SAME" in done.stdout
-    assert f"the head's {count} process" in done.stdout
+    assert f"{count} and {count} " in done.stdout
+    assert "every process of the head is one of the base" in done.stdout
 
 
 def test_a_line_that_stands_there_twice_counts_once() -> None:
@@ -613,7 +614,7 @@ def test_markdown_holds_what_changed_and_nothing_else() -> None:
     head = [*later(side(102.0)), *later(side(50.0, "other_distinct_p16")),
             *later([timing(9.0, 0, "few_distinct_p16")])]  # fmt: skip
     done = compare(base, head, "--markdown")
-    assert "| SLOWER | mine_distinct_p16 |" in done.stdout
+    assert "| SLOWER | mine_distinct_p16 | events, cold |" in done.stdout
     assert "other_distinct_p16" not in done.stdout
     assert "few_distinct_p16" not in done.stdout
     assert "1 UNCLEAR, 1 SAME of 3" in done.stdout

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pagebench.harness.cell import Cell
 from pagebench.harness.timing.check import Checker
+from pagebench.harness.workers.patience import CALLS
 from pagebench.kernels.adapter import Call, Tolerance
 from pagebench.kernels.probes.faulty import PLANTED
 from pagebench.layouts.table import page_table
@@ -19,9 +20,11 @@ class Counted(TorchDispatchMode):
 
     def __init__(self, call: Call) -> None:
         super().__init__()
-        self.count, self._inside, self._run = 0, False, call.run
+        self.before = 0  # calls before timing
+        self.count, self.calls, self._inside, self._run = 0, 0, False, call.run
 
     def run(self) -> None:
+        self.calls += 1
         self._inside = True
         self._run()
         self._inside = False
@@ -31,9 +34,9 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def operations(batch_size: int) -> int:
-    """Of a whole check, before and after timing."""
-    cell = Cell.parse(f"innocentplain_distinct_p16_b{batch_size}_l40_h4x2_d64")
+def checked(layout: str) -> Counted:
+    """A whole check, before and after timing."""
+    cell = Cell.parse(f"innocentplain_distinct_p16_{layout}_d64")
     batch: Batch = materialise(
         page_table(cell.shape, cell.streams, cell.placement, "cpu"), "page_table"
     )
@@ -43,11 +46,17 @@ def operations(batch_size: int) -> int:
     with counted:
         checker = Checker(batch, own, lambda: None, Tolerance())
         checker.before()
+        counted.before = counted.calls
         counted.run()
         checker.after()
-    return counted.count
+    return counted
 
 
 def test_more_requests_cost_no_more_operations() -> None:
     """Where each request was worked out by itself, each cost 144 more."""
-    assert operations(9) == operations(6) < 2000
+    assert checked("b9_l40_h4x2").count == checked("b6_l40_h4x2").count < 2000
+
+
+def test_a_worker_may_be_silent_for_the_calls_of_a_check() -> None:
+    """With as many KV heads as query heads it makes most, since each edge takes a round."""
+    assert 10 < checked("b3_l40_h2x2").before < CALLS
