@@ -197,6 +197,12 @@ def test_a_locale_without_utf8_loses_a_character_and_no_more(tmp_path: Path) -> 
     assert "line 1: ZeroDivisionError" in listed.stderr
 
 
+def hear_signals() -> None:
+    """In a child: the tests may run in the background or under nohup, which ignore these."""
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("signals", "code"),
     [
@@ -219,6 +225,7 @@ def test_a_signal_ends_a_run_without_a_traceback(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_signals,
     )
     assert running.stderr is not None
     first = running.stderr.readline()
