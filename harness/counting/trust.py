@@ -14,7 +14,6 @@ from pagebench.harness.progress import Progress
 from pagebench.harness.records import identity, store
 from pagebench.harness.records.calibration import Calibration
 from pagebench.harness.records.counters import Counters, How
-from pagebench.harness.records.identity import Difference
 from pagebench.kernels.device import Device
 
 CALIBRATIONS = Path("runs/calibration.jsonl")
@@ -38,17 +37,13 @@ def calibration_of(environment: Environment, how: How, progress: Progress) -> Ca
     mine = [each for each in named if not identity.apart(each.environment, environment)]
     if named and named[-1] not in mine:
         apart = identity.apart(named[-1].environment, environment)
-        progress(f"the calibration of this GPU model is of another: {_told(apart)}")
+        progress(f"the calibration of this GPU model is of another: {identity.told(apart)}")
     if not mine:
         progress("counters are not calibrated on this GPU and ncu: run pagebench calibrate")
         return None
     if differs := identity.in_software(mine[-1].environment, environment):
-        progress(f"the calibration was made under other software: {_told(differs)}")
+        progress(f"the calibration was made under other software: {identity.told(differs)}")
     return mine[-1]
-
-
-def _told(found: Sequence[Difference]) -> str:
-    return ", ".join(f"{each.field} {each.one} and {each.other}" for each in found)
 
 
 def without_distrusted(counted: Sequence[Counters], progress: Progress) -> list[Counters]:

@@ -99,7 +99,7 @@ class Side:
     @cached_property
     def levels(self) -> list[float]:
         """What its processes say of the time: the log of each one's median."""
-        return [log(median(each.time_us)) for each in self.processes]
+        return [each.level for each in self.processes]
 
     @cached_property
     def step(self) -> float:
@@ -193,7 +193,7 @@ def _of_timing(timing: Timing) -> Process:
         kernels=samples.kernels,
         axes=timing.axes,
         mhz=median(clocks) if clocks else None,
-        throttle=tuple(sorted({why for block in samples.blocks for why in block.throttle})),
+        throttle=samples.throttle,
         others=facts.other_processes or 0,
         busy=facts.is_busy,
     )

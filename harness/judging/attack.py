@@ -111,7 +111,7 @@ def _refuse_apart(groups: Sequence[Interleaved]) -> None:
     )
     for other in others:
         if found := identity.differences(first, other):
-            told = ", ".join(f"{each.field} {each.one} and {each.other}" for each in found)
+            told = identity.told(found)
             raise NotTimed(f"attack: its variants were not made alike: {told}", crashed=False)
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from pagebench.harness.environment import Environment
 from pagebench.harness.records.base import Resolved
+from pagebench.harness.records.caveats import Differing
 from pagebench.harness.records.counters import Counters
 from pagebench.harness.records.rounds import Rounds
 from pagebench.harness.records.timing import Timing
@@ -96,6 +97,11 @@ def differences(
         if name in other and name not in passed and one[name] != other[name]
         if name != "binary" or _kind(one[name]) == _kind(other[name])
     )
+
+
+def told(found: Iterable[Difference | Differing]) -> str:
+    """Both values of everything that differs, for an error or a line of progress."""
+    return ", ".join(f"{each.field} {each.one} and {each.other}" for each in found)
 
 
 def is_binary_known(one: Identity, other: Identity) -> bool:

@@ -90,6 +90,11 @@ class Samples(Part, frozen=True):
         calls = zip(self.events_us, self.time_us, strict=False)
         return median(events - span for events, span in calls)
 
+    @property
+    def throttle(self) -> tuple[str, ...]:
+        """Why the GPU was throttled in any block."""
+        return tuple(sorted({why for block in self.blocks for why in block.throttle}))
+
     def allowed_us(self, floor_us: float) -> float:
         """By how much events with that floor may differ from this span."""
         return floor_us + ALLOWED_SHARE * median(self.time_us)

@@ -167,7 +167,7 @@ def _of_check(timing: Timing) -> list[str]:
 
 def sample_notes(samples: Samples, facts: Environment, summary: Summary) -> list[str]:
     """What a reader must know of samples that were taken there."""
-    return [*_of_samples(samples, summary), *_of_blocks(samples.blocks), *neighbours_of(facts)]
+    return [*_of_samples(samples, summary), *_of_blocks(samples), *neighbours_of(facts)]
 
 
 def _of_samples(samples: Samples, summary: Summary) -> list[str]:
@@ -189,11 +189,10 @@ def bimodal(modes: Modes) -> str:
     return f"bimodal: {fast:.1f} and {slow:.1f} us ({modes.slow_share:.0%} slow)"
 
 
-def _of_blocks(blocks: Sequence[Block]) -> list[str]:
+def _of_blocks(samples: Samples) -> list[str]:
     """Throttling and clock changes of the GPU while it was timed."""
-    reasons = {reason for block in blocks for reason in block.throttle}
-    throttled = [f"throttled ({', '.join(sorted(reasons))})"] if reasons else []
-    moved = clock_moved(clocks_of(blocks))
+    throttled = [f"throttled ({', '.join(samples.throttle)})"] if samples.throttle else []
+    moved = clock_moved(clocks_of(samples.blocks))
     return [*throttled, *([caveat(moved)] if moved else [])]
 
 

@@ -159,7 +159,7 @@ def _figure(measured: MeasuredCeilings | None, cells: Mapping[str, Timed]) -> Fi
         place = (1e3 * gb_of(found), found.gbps)
         axes = found.timing.axes
         series.setdefault(f"{axes.kernel} p{axes.page_size}", []).append(place)
-        if any(block.throttle for block in found.samples.blocks):
+        if found.samples.throttle:
             throttled.append(place)
     alt = (
         "Bandwidth of contiguous distinct cells by the bytes they must read, one marker per "

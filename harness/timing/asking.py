@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pagebench.harness.timing.findings import Failure
 from pagebench.harness.timing.kept import Kept
 from pagebench.harness.timing.needles import Needles
 from pagebench.harness.timing.oracle import errors
@@ -35,8 +34,17 @@ class Asker:
     kept: Kept
     _queued_us: float = 0.0
 
-    def ask(self, run: Callable[[], object], q: Tensor, when: str, *, held: bool = False) -> Tensor:
-        """The output for a query, float32 [batch, q_heads, head_dim].
+    def ask(
+        self,
+        run: Callable[[], object],
+        q: Tensor,
+        when: str,
+        *,
+        held: bool = False,
+        overflow: str | None = None,
+    ) -> Tensor:  # float32 [batch, q_heads, head_dim]
+        """The output for a query. `overflow` is the question that a NaN fails where scores are so
+        far apart that it comes from them.
 
         Query, output and answer are in the order of the current stream. `held` keeps that stream
         busy until all is queued: then work on another stream that does not wait for it finds the
@@ -52,7 +60,7 @@ class Asker:
         run()
         self._queued_us = 1e6 * (perf_counter() - began)
         answer = self.call.out.float()
-        self.refuse_unreal(q, when)
+        self.refuse_unreal(q, when, overflow)
         self.synchronise()
         return answer
 
@@ -64,7 +72,7 @@ class Asker:
             cuda: Any = torch.cuda
             cuda._sleep(int(held_us * CYCLES_PER_US))
 
-    def refuse_unreal(self, q: Tensor, when: str) -> None:
+    def refuse_unreal(self, q: Tensor, when: str, overflow: str | None = None) -> None:
         """Failure for an output that is not written or is NaN, and for a query that is no longer
         `q`: the next question would hide that. All in one wait for the stream."""
         import torch
@@ -76,6 +84,8 @@ class Asker:
         finite, infinite, same = torch.stack(flags).tolist()
         if infinite:
             self.kept.fail("written", f"{when}, some of the output was not written")
+        if not finite and overflow:
+            self.kept.fail(overflow, f"{when}, the output has NaN: a number overflowed")
         if not finite:
             poison = "the output has NaN: the kernel read memory that no request owns"
             self.kept.fail("poison", f"{when}, {poison}", "poisoned")
@@ -86,8 +96,22 @@ class Asker:
         """Each needle must find its token."""
         self._find(run, when, needles, "needle")
 
-    def _find(self, run: Callable[[], object], when: str, needles: Needles, question: str) -> None:
-        error = errors(self.ask(run, needles.q, when), needles.value, needles.sure)
+    def only(self, run: Callable[[], object], when: str, needles: Needles) -> None:
+        """The one token that each request has is found, whatever its score."""
+        times = float(np.abs(needles.aim.times).max())
+        what = f"{when}, with one token and queries of {times:g} needles"
+        self._find(run, what, needles, "one token", "one token" if times > 1 else None)
+
+    def _find(
+        self,
+        run: Callable[[], object],
+        when: str,
+        needles: Needles,
+        question: str,
+        overflow: str | None = None,
+    ) -> None:
+        answer = self.ask(run, needles.q, when, overflow=overflow)
+        error = errors(answer, needles.value, needles.sure)
         worst, limit = float(error.max()), self.kept.tolerance.random
         self.kept.keep("error_needles", worst)
         if worst <= limit:
@@ -107,15 +131,3 @@ class Asker:
         if bool((near < MISSED).any()):
             request, head = np.unravel_index(int(near.argmin()), near.shape)
             self.kept.fail("beyond", f"{what} is read by head {head} of request {request}")
-
-    def only(self, run: Callable[[], object], when: str, needles: Needles) -> None:
-        """The one token that each request has is found, whatever its score."""
-        when = f"{when}, with one token"
-        try:
-            self._find(run, when, needles, "one token")
-        except Failure as failure:
-            times = float(np.abs(needles.aim.times).max())
-            if failure.status == "poisoned" and times > 1:
-                nan = f"and queries of {times:g} needles the output has NaN: a number overflowed"
-                self.kept.fail("one token", f"{when} {nan}")
-            raise

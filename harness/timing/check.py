@@ -127,6 +127,10 @@ class Checker:
         )
         return self._asked(self.call.run, "after planning", edges=False)
 
+    def plan_otherwise(self) -> None:
+        """Plan for other lengths: before each sample of planning, so that the timed plan plans."""
+        self.call.replan(self._plans.shorter)
+
     def _asked(self, run: Run, when: str, *, edges: bool) -> Check:
         steps = self._steps(when, edges=edges)
         aims = [aim for step in steps for _, _, aim in step.aimed]

@@ -70,6 +70,7 @@ def usual_noise(seen: Sequence[Noise]) -> Noise:
 
     A few processes that agree by chance would else make a measurement look exact.
     """
+    from scipy.optimize import brentq
     from scipy.special import polygamma, psi
 
     known = [each for each in seen if each.variance > 0]
@@ -77,20 +78,10 @@ def usual_noise(seen: Sequence[Noise]) -> Noise:
         return UNKNOWN
     logs = [log(each.variance) - psi(each.freedom / 2) + log(each.freedom / 2) for each in known]
     apart = variance(logs) - fmean(float(polygamma(1, each.freedom / 2)) for each in known)
-    freedom = 2 * _trigamma_inverse(apart) if apart > 0 else MOST_ALIKE
-    freedom = min(freedom, MOST_ALIKE)
+    freedom = MOST_ALIKE
+    if apart > polygamma(1, MOST_ALIKE / 2):
+        freedom = 2 * brentq(lambda x: polygamma(1, x) - apart, 1e-6, MOST_ALIKE / 2)
     return Noise(exp(fmean(logs) + float(psi(freedom / 2)) - log(freedom / 2)), freedom)
-
-
-def _trigamma_inverse(value: float) -> float:
-    """Where the trigamma function has that value, by halving: it falls from infinity to 0."""
-    from scipy.special import polygamma
-
-    low, high = 1e-6, 1e6
-    while high / low > 1 + 1e-9:
-        middle = sqrt(low * high)
-        low, high = (middle, high) if polygamma(1, middle) > value else (low, middle)
-    return low
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Interleaved:
             reason = f"{name}: {self.failed.status}: {self.failed.reason}"
             raise NotTimed(reason, self.failed.status in FAILURES)
         for each in self.apart:
-            told = ", ".join(f"{d.field} {d.one} and {d.other}" for d in each.differs)
+            told = identity.told(each.differs)
             raise NotTimed(f"{name}: its processes were not made alike: {told}", crashed=False)
 
     @property

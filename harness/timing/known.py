@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagebench.harness.timing.findings import Failure
 from pagebench.harness.timing.kept import Kept
 from pagebench.harness.timing.needles import EXTREME, LARGEST, Aim, Needles, make_needles
 from pagebench.harness.timing.oracle import errors
@@ -30,7 +30,7 @@ DEVIATIONS = 6.0  # of what chance does to the others' weight
 class Posed:
     """A query of every request, and how far an output is off, [batch, q_heads], with its limit.
 
-    An output that is NaN comes from scores that overflowed where it `overflows`.
+    `overflow` is the question that a NaN fails where it comes from scores that overflowed.
     """
 
     question: str  # of records.timing.QUESTIONS
@@ -38,17 +38,16 @@ class Posed:
     q: Tensor
     errors: Callable[[Tensor], Tensor]
     limit: Tensor | float
-    overflows: bool = False
+    overflow: str | None = None
 
 
-def pose(
-    asked: Generator[Posed], when: str, ask: Callable[[Tensor, str], Tensor], kept: Kept
-) -> None:
-    """Ask them in turn and close them. Failure where an error is above its limit."""
+def pose(asked: Generator[Posed], when: str, ask: Callable[..., Tensor], kept: Kept) -> None:
+    """`ask` them in turn, as `Asker.ask` does, and close them. Failure where an error is above its
+    limit."""
     with closing(asked):
         for each in asked:
             what = f"{when}, {each.what}"
-            error = each.errors(_answer(each, what, ask, kept))
+            error = each.errors(ask(each.q, what, overflow=each.overflow))
             if each.question != "share":
                 kept.keep("error_needles", float(error.max()))
             request, head = np.unravel_index(int((error / each.limit).argmax()), error.shape)
@@ -57,21 +56,11 @@ def pose(
                 kept.fail(each.question, f"{what}, {worst}")
 
 
-def _answer(
-    posed: Posed, what: str, ask: Callable[[Tensor, str], Tensor], kept: Kept
-) -> Tensor:  # float32 [batch, q_heads, head_dim]
-    try:
-        return ask(posed.q, what)
-    except Failure as failure:
-        if failure.status == "poisoned" and posed.overflows:
-            kept.fail(posed.question, f"{what}, the output has NaN: a number overflowed")
-        raise
-
-
 def _needles(question: str, what: str, asked: Needles, limit: float) -> Posed:
     """Needles that must find their value."""
-    far = question == "far"
-    return Posed(question, what, asked.q, lambda o: errors(o, asked.value, asked.sure), limit, far)
+    overflow = question if question == "far" else None
+    off = partial(errors, expected=asked.value, sure=asked.sure)
+    return Posed(question, what, asked.q, off, limit, overflow)
 
 
 def questions(batch: Batch, aimed: Aim, limit: float) -> Generator[Posed]:

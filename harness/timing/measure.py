@@ -181,7 +181,7 @@ def _around(
     if checker is None:
         return sampling.nothing, sampling.nothing
     if options.boundary == "plan":
-        return checker.watch.planned_otherwise(), sampling.nothing
+        return checker.plan_otherwise, sampling.nothing
     prepare_cache = session.prepare(options.l2, run)
     if options.clock == "eager":  # it prepares nothing
         return sampling.nothing, checker.watch.look_and_forget

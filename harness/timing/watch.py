@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagebench.harness.timing.oracle import Answers, errors, shorter_lengths
+from pagebench.harness.timing.oracle import Answers, errors
 from pagebench.kernels.adapter import Call
 from pagebench.layouts.counter_hash import hash_numpy
 from pagebench.layouts.tensors import Batch
@@ -118,12 +118,6 @@ class Watch:
         if self._draw(0):
             self._disturb()
             self.synchronise()
-
-    def planned_otherwise(self) -> Callable[[], object]:
-        """Plans for other lengths before each sample, so that the timed plan must plan."""
-        shorter = self.batch.with_lengths(shorter_lengths(self.batch))
-
-        return lambda: self.call.replan(shorter)
 
     def _disturb(self) -> None:
         self.asked = "other" if self._draw(0) else "random"
